@@ -26,7 +26,7 @@ ANSWER_SECONDS = 10.0
 """For a request and its answer, without the time for a large body."""
 
 TOOL_SECONDS = 130.0
-"""An answer to a question may take the longest deadline of an extraction, 120 s."""
+"""An answer to a question may take as long as the longest deadline of an extraction, 120 s."""
 
 RESOLVE_SECONDS = 45.0
 """A query for an argument may wait 10 s and run 30 s."""
@@ -48,7 +48,7 @@ _SYSTEM_FOLDERS = "/usr/local/bin:/usr/bin:/bin"
 
 
 class ServiceError(Exception):
-    """There is no usable answer. The message is one line that says what to do."""
+    """The service gave no usable answer. The message is one line that says what to do."""
 
 
 class Unreachable(ServiceError):
@@ -77,7 +77,7 @@ class ServiceRequest(NamedTuple):
 
 
 class ServiceAnswer(NamedTuple):
-    """`body` is whole."""
+    """`body` is the complete body."""
 
     status: int
     body: bytes
@@ -131,7 +131,7 @@ def encoded(text: str) -> bytes:
 
 
 class TextBody:
-    """A text as UTF-8, in pieces: a large one is never held whole."""
+    """A text as UTF-8, in pieces, so that a large text is never held whole."""
 
     def __init__(self, parts: Callable[[], Iterable[str]]) -> None:
         """`parts` is called for each reading of the body."""
@@ -250,8 +250,8 @@ def shown_unstored(text: str) -> str | None:
 
 
 def service_address() -> Address:
-    """That of SPILLGATE_URL or SPILLGATE_UDS, else the user's own. Raises ConfigError, which does not repeat
-    the URL: it may hold a password."""
+    """Returns the address in SPILLGATE_URL or SPILLGATE_UDS, else that of the user's own service. Raises
+    ConfigError, which does not repeat the URL, because a URL may hold a password."""
     try:
         return configured_address()
     except ValueError:
@@ -261,7 +261,8 @@ def service_address() -> Address:
 
 
 def reaching(environment: Mapping[str, str]) -> str:
-    """What stands before a command in a shell without this environment, so that it asks the same service."""
+    """Returns the assignments that precede a command in a shell without this environment, so that it asks the
+    same service."""
     for name in ("SPILLGATE_URL", "SPILLGATE_UDS"):
         if value := environment.get(name):
             path = os.path.abspath(value) if name == "SPILLGATE_UDS" else value
@@ -301,7 +302,7 @@ def api_key() -> str | None:
 
 
 def project_here() -> str | None:
-    """The project of a program that a client has started: the name of the folder that it works in."""
+    """Returns the project of a program that a client has started: the name of its working folder."""
     try:
         return project_of(os.getcwd())
     except OSError:
@@ -348,7 +349,7 @@ class ServiceClient:
 
     @property
     def reached(self) -> Address:
-        """Where the service answered last."""
+        """Returns the address at which the service answered last."""
         return self._connections.reached
 
     def request(self, request: ServiceRequest) -> ServiceAnswer:
@@ -443,5 +444,5 @@ def _accepted(answer: HttpAnswer) -> ServiceAnswer:
 
 
 def why(error: OSError) -> str:
-    """What an error of the system says, without numbers and names of files."""
+    """Returns the message of a system error, without numbers and names of files."""
     return error.strerror or str(error) or type(error).__name__

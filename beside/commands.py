@@ -1,4 +1,4 @@
-"""The commands of `spillgate`: what each is for, and its program."""
+"""The commands of `spillgate`, each with its purpose and its program."""
 
 from typing import NamedTuple
 

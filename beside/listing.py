@@ -16,7 +16,7 @@ from domain.references import NOT_RUN, SCHEME
 from machine.tables import table
 
 LAST = "@last"
-"""In place of a handle: the newest result that is stored."""
+"""Stands for the handle of the newest stored result."""
 
 _PAGE = 100
 _TOOL = "execute_shell"
@@ -132,7 +132,7 @@ def _session(options: argparse.Namespace) -> str | None:
 
 
 def _stored(service: ServiceClient, session: str | None) -> Iterator[Stored]:
-    """Those that are still stored, newest first."""
+    """Returns the results that are still stored, newest first."""
     fields = {"limit": str(_PAGE)} | ({"session_id": session} if session else {})
     while True:
         page = _fields(service, f"/results?{urlencode(fields)}")

@@ -27,7 +27,7 @@ START_SECONDS = 15.0
 """The longest wait for a service that starts."""
 
 STOP_SECONDS = 30.0
-"""The longest wait for one that is to end: it first answers the requests that it has."""
+"""The longest wait for a service that is to end: it first answers the requests that it has."""
 
 IDLE_SECONDS = 1800
 
@@ -43,7 +43,7 @@ _OPERATORS_OWN = ("SPILLGATE_ACCOUNTING_EXPORT", "SPILLGATE_METRICS_ADDRESS", "S
 """Settings of an operator's service. This one exports nothing, and has a socket of its own."""
 
 _started: "list[Popen[bytes]]" = []
-"""The services that this process has started: it has to read their exit status."""
+"""The services that this process has started. It has to read their exit status."""
 
 
 class StartFailed(Exception):
@@ -51,7 +51,7 @@ class StartFailed(Exception):
 
 
 def may_start() -> bool:
-    """What SPILLGATE_AUTO_START says. Raises ConfigError."""
+    """Returns the value of SPILLGATE_AUTO_START. Raises ConfigError."""
     text = os.environ.get("SPILLGATE_AUTO_START", "true").lower()
     if text not in ("true", "false", "1", "0", "yes", "no", "on", "off"):
         raise ConfigError("SPILLGATE_AUTO_START must be true or false.")
@@ -103,7 +103,7 @@ def stop(seconds: float = STOP_SECONDS) -> bool:
 
 
 def is_running() -> bool:
-    """Whether a process has the lock."""
+    """Returns whether a process has the lock."""
     lock = _opened_lock(os.O_RDWR)
     if lock is None:
         return False
@@ -114,7 +114,7 @@ def is_running() -> bool:
 
 
 def is_outdated() -> bool:
-    """Whether a service of an older version runs."""
+    """Returns whether a service of an older version runs."""
     version = _record()[1]
     return version is not None and _numbers(version) < _numbers(__version__) and is_running()
 

@@ -17,7 +17,7 @@ _MOST_OCCURRENCES = 100_000
 _SLICE = 256 * 1024
 _BLOCK = 64 * 1024
 
-# A longer line is searched in pieces, which overlap so that a match of up to 64 KiB is found.
+# A longer line is searched in pieces. They overlap, so that a match of up to 64 KiB is found.
 _PIECE = 1024 * 1024
 _STEP = _PIECE - 64 * 1024
 _LONGEST_CODE = 410
@@ -172,7 +172,7 @@ class Grep:
         self._searched = 0
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where the first 50 matches in a line begin and end, in characters."""
+        """Returns the start and the end, in characters, of the first 50 matches in a line."""
         return self._pattern.spans(text, _MOST_SPANS)
 
     def occurrences(self, data: bytes) -> int:
@@ -189,7 +189,7 @@ class Grep:
                 self._drain()
 
     def _without_codes(self, piece: bytes) -> bytes:
-        """Without terminal codes; one that may go on in the next piece is kept until then."""
+        """Removes terminal codes. A code that may continue in the next piece is kept until then."""
         if self._code:
             piece, self._code = self._code + piece, b""
         last = piece.rfind(b"\x1b")

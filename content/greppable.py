@@ -30,7 +30,7 @@ _STRING_ENDS = {
 
 
 class Form:
-    """Adds newlines where the data has structure. Plain text has none."""
+    """Adds newlines where the data has structure. Plain text has no structure."""
 
     def step(self, block: bytes) -> bytes:
         return block
@@ -149,7 +149,7 @@ class Structure(Form):
         return last[end:]
 
     def _let_go(self) -> bytes:
-        """Writes the held bytes, which are too many. The rest of a string is written as it arrives."""
+        """Writes the held bytes when they become too many. The rest of a string is written as it arrives."""
         held, self._held = self._held, b""
         if not self._is_string(held):
             return self._outside(held)
@@ -262,7 +262,7 @@ def _form_of(head: bytes) -> Form:
 
 
 class _Markup(Form):
-    """Puts adjacent tags on lines of their own."""
+    """Puts each of several adjacent tags on its own line."""
 
     def __init__(self) -> None:
         self._held = b""

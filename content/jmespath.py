@@ -19,7 +19,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SQL = "SELECT key, count(*) FROM data GROUP BY key"
 _WORDS = re.compile(r"\s*[A-Za-z_]+\s+[\w*\"'(]")
-"""Two words beside each other, as in no JMESPath: meant as SQL."""
+"""Two adjacent words, which are not JMESPath and so are probably SQL."""
 _NO_SQL = "SQL begins with SELECT or WITH. This expression does not, and is no JMESPath either:"
 _HELP = "The language is explained at https://jmespath.org."
 
@@ -43,7 +43,7 @@ class _Interpreter(visitor.TreeInterpreter):
 
 
 class _Tracer(_Interpreter):
-    """Notes which keys of an expression no object has that it meets."""
+    """Notes the keys of an expression that no visited object has."""
 
     def __init__(self, options: visitor.Options) -> None:
         super().__init__(options)
@@ -107,8 +107,8 @@ class Expression:
             ) from None
 
     def why_empty(self, value: object) -> str:
-        """Why an expression that can be evaluated selects nothing: keys that no object has, or a list where
-        an object is expected; else the keys that there are, "" without any."""
+        """Returns why a valid expression selects nothing: keys that no object has, or a list where an object
+        is expected; else the keys that exist; "" without keys."""
         tracer = _Tracer(visitor.Options())
         tracer.visit(self._tree, value)
         for name, keys in tracer.absent.items():
@@ -136,7 +136,7 @@ def _keys_of(keys: Iterable[str]) -> str:
 
 
 def _shown(name: str) -> str:
-    """A key as an expression spells it."""
+    """Returns a key as it is written in an expression."""
     name = name[:_KEY_CHARS]
     return name if _PLAIN_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=not name.isprintable())
 

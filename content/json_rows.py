@@ -72,8 +72,8 @@ def encoded(value: object) -> bytes:
 
 
 def unpacked(data: bytes) -> tuple[bytes, str]:
-    """The JSON that is in a text in JSON, as deep as that goes, and the path of that text; the data itself
-    and "" where no text is nearly all of it."""
+    """Decodes JSON that is nested as text in JSON, at any depth. Returns that JSON and the path of its text;
+    the data itself and "" if no text makes up nearly all of it."""
     path = ""
     for _ in range(_DEEPEST if _ESCAPED_QUOTE in data[:_HEAD] else 0):
         found = _long_text(data)
@@ -84,7 +84,8 @@ def unpacked(data: bytes) -> tuple[bytes, str]:
 
 
 def _long_text(data: bytes) -> tuple[str, bytes] | None:
-    """A text that is JSON and most of the data, within objects and lists of one, and its path."""
+    """Returns a text that is JSON and most of the data, within objects and lists of one element, and its
+    path."""
     bare, path = data.strip(), ""
     try:
         while bare[:1] in (b"[", b"{"):
@@ -146,7 +147,8 @@ def _of_object(raw: bytes) -> JsonTables:
 
 
 def _named(places: Sequence[tuple[tuple[str, ...], JsonRows]], best: tuple[str, ...]) -> dict[str, JsonRows]:
-    """The tables by their last keys. One that `data` or another table has too follows the key above it."""
+    """Returns the tables by their last keys. A key that `data` or another table has too is prefixed with the
+    key above it."""
     named: dict[str, JsonRows] = {}
     for steps, rows in places:
         is_taken = steps[-1] in named or steps[-1:] == best[-1:]
@@ -182,7 +184,7 @@ def _places(
 
 
 def _firsts(items: list[Raw]) -> set[bytes]:
-    """The first bytes of the elements, which tell their types."""
+    """Returns the first bytes of the elements, which show their types."""
     return {b"%c" % first for first in {memoryview(item)[0] for item in items}}
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from content.layout import few_values, spelled
 
 _SAMPLED, _FIRST = 24, 12
-"""Elements of a list, and members of an object whose keys are ids, that are looked at."""
+"""The most elements of a list, and members of an object whose keys are ids, that are read."""
 
 _MOST_KEYS = 150
 _DEEPEST = 6
@@ -41,7 +41,7 @@ _DETAILS = (
     Detail(1, 16, 6), Detail(1, 9, 3), Detail(1, 9, 1, 60), Detail(1, 9, 1, 40), Detail(1, 9, 1, 28),
     Detail(1, 9, 1, 18), Detail(1, 9, 1, 9), Detail(1, 0, 0, 4), Detail(0, 0, 0, 0),
 )  # fmt: skip
-"""The most first. Each is shown in fewer bytes than the one before, or nearly so."""
+"""The most detailed first. Each needs fewer bytes than the one before, or nearly so."""
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class _Node:
             node.measure(items)
 
     def measure(self, rows: Sequence[object]) -> None:
-        """The lengths of lists in all of the rows, of which only some were looked at."""
+        """Measures the lists in all rows, although only some of the rows were read."""
         for key, node in self.members.items():
             if node.lengths is not None and not node.members:
                 lists = (row.get(key) for row in rows if isinstance(row, dict))
@@ -117,7 +117,7 @@ class _Node:
 
 
 def _in_text(value: object) -> dict[str, object] | list[object] | None:
-    """The object or list that a text holds as JSON; None for other values."""
+    """Returns the object or list in a text that is JSON; None for other values."""
     if not isinstance(value, str) or value[:1] not in ("{", "[") or not _LEAST_TEXT < len(value) < _MOST_TEXT:
         return None
     try:
@@ -135,7 +135,7 @@ def _sample(items: list[object]) -> Iterable[object]:
 
 
 def _are_ids(members: dict[str, object]) -> bool:
-    """True if the keys are ids of alike members, and not names."""
+    """True if the keys are ids of similar members, and not names."""
     if len(members) < _LEAST_IDS:
         return False
     some = list(islice(members.items(), _SAMPLED))
@@ -158,7 +158,7 @@ def shape_of(value: object, room: int, *, is_whole: bool, prefix: str = "") -> s
 
 
 def shape_of_rows(rows: Sequence[object], room: int, prefix: str = "") -> str:
-    """The same of the first of many values."""
+    """Returns the same for the first of many values."""
     node = _Node()
     for row in rows:
         node.add(row, frozenset())
@@ -178,7 +178,7 @@ def _fitted(node: _Node, room: int, prefix: str, *, is_whole: bool) -> str:
 
 
 def _last_chain(value: object) -> Iterator[int]:
-    """The containers in which a text that was cut ends."""
+    """Returns the containers in which a cut text ends."""
     while isinstance(value, dict | list):
         yield id(value)
         if not value:

@@ -37,7 +37,7 @@ from content.text import count_of
 from domain.errors import NotQueryable
 
 PARSED_BYTES = 32 << 20
-"""The most that is parsed in Python, where it takes ten times its size in memory."""
+"""The most bytes that are parsed in Python, which takes ten times their size in memory."""
 
 TEXT, INTEGER, NUMBER = "VARCHAR", "BIGINT", "DOUBLE"
 LINES = "lines"
@@ -100,7 +100,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(source: SourceText) -> Layout:
-    """Never fails: what cannot be read as its format are lines."""
+    """Never raises: data that cannot be read as its format is read as lines."""
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     try:
@@ -153,12 +153,12 @@ TablesAndNotes = tuple[tuple[Table, ...], tuple[str, ...]]
 
 
 def _known(tables: tuple[Table, ...], source: SourceText) -> tuple[Table, ...]:
-    """Without the numbers of rows where the source is only a beginning."""
+    """Removes the numbers of rows if the source is only a beginning."""
     return tables if source.is_whole else tuple(table._replace(rows=None) for table in tables)
 
 
 def _first(found: TablesAndNotes) -> TablesAndNotes:
-    """What the beginning of a value shows of its tables: `data`, which there is in any case."""
+    """Returns `data` alone, the only table that the beginning of a value is sure to show."""
     (data, *_), _ = found
     return (data._replace(rows=None, path=""),), ()
 
@@ -202,7 +202,7 @@ def _delimited(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
 
 
 def _left_out(lines: Sequence[str], where: str) -> list[str]:
-    """A note of lines of text that are no rows."""
+    """Returns a note about lines of text that are not rows."""
     if all(map(_TOLD.fullmatch, filter(str.strip, lines))):
         return []
     count = len(lines) if where.startswith("above") else "\n".join(lines).strip().count("\n") + 1
@@ -211,7 +211,7 @@ def _left_out(lines: Sequence[str], where: str) -> list[str]:
 
 
 _TOLD = re.compile(rf"sep=.\s*|{FOOTER.pattern}", FOOTER.flags)
-"""Lines that say of the table what the answer says, too."""
+"""Lines whose statement about the table is already in the answer."""
 
 
 def _sample(rows: Sequence[Sequence[str | None]], columns: Sequence[Column]) -> tuple[object, ...] | None:
@@ -231,7 +231,7 @@ def _columns(names: Iterable[str], rows: Sequence[Sequence[str | None]]) -> tupl
 
 
 def few_values(texts: Sequence[str]) -> tuple[str, ...]:
-    """The different texts, if they are few short ones that come again and again; else none."""
+    """Returns the different texts, if they are few, short and repeated; else nothing."""
     values = tuple(islice(dict.fromkeys(texts), _MOST_VALUES + 1))
     is_few = 1 < len(values) <= _MOST_VALUES and len(texts) >= _LEAST_TIMES * len(values)
     are_words = is_few and all(len(one) <= _VALUE_CHARS and not one[:1].isdigit() for one in values)
@@ -299,7 +299,7 @@ def _log_rows(
 
 
 def numbered_lines(source: SourceText) -> Iterator[tuple[int, bytes]]:
-    """The lines of the data, and their numbers in the stored text."""
+    """Returns the lines of the data, and their numbers in the stored text."""
     data, number, start = source.data, source.line(0), 0
     while start < len(data):
         end = data.find(b"\n", start)
@@ -341,14 +341,14 @@ def _json(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
 
 
 def _broken(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """The tables of JSON that has something else behind it, or of which the end is missing."""
+    """Returns the tables of JSON that is followed by other text, or whose end is missing."""
     if len(data) > PARSED_BYTES:
         raise ValueError("too large to be parsed")
     text = data.decode("utf-8", "replace")
     if ends_early(text):
         tables, _ = _json(encoded(cut_off(text)))
         last = text.rstrip().count("\n") + 1
-        # One line is shown as many.
+        # One long line is shown as many lines.
         where = f" in line {last:,}" if last > 1 else ""
         rows = count_of(tables[0].rows or 0, "complete element")
         return tables, (f"The JSON is cut off{where}: data has its {rows}.",)
@@ -367,7 +367,7 @@ _RECORDS_SHARE = 0.8
 
 
 def _records_in_lines(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
-    """The JSON records that stand behind other words of most lines; None where they do not."""
+    """Returns the JSON records that follow other words on most lines; None if most lines have none."""
     first = source.head.splitlines()[:_SAMPLED]
     if len(source.data) > PARSED_BYTES or len([*filter(_RECORD_IN_LINE.fullmatch, first)]) < max(
         3, _RECORDS_SHARE * len(first)
@@ -406,7 +406,7 @@ def _record_in(line: bytes) -> dict[str, Any] | None:
 
 
 def _blocks(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
-    """Records of one field a line; None where the text is something else."""
+    """Returns records with one field on each line; None for any other text."""
     is_long = len(source.data) > len(source.head)
     if len(source.data) > PARSED_BYTES or (
         is_long and blocks_in(source.head.decode("utf-8", "replace")) is None
@@ -437,7 +437,7 @@ _RULE_OF_BARS = re.compile(
 
 
 def _has_rule(data: bytes) -> bool:
-    """The pattern takes long where no line has a bar."""
+    """Avoids the pattern, which takes long if no line has a bar."""
     return any(mark in data for mark in _BARS) and _RULE_OF_BARS.search(data) is not None
 
 
@@ -461,7 +461,7 @@ _JSON_BELOW = re.compile(r"\n(?=[\[{])")
 
 
 def _below(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """The tables of JSON that has lines of text above it, such as the headers of a response."""
+    """Returns the tables of JSON below lines of text, such as the headers of a response."""
     if len(source.data) > PARSED_BYTES:
         return (), ()
     text = source.data.decode("utf-8", "replace")
@@ -490,7 +490,7 @@ _NO_SPACE = re.compile(r"\S")
 
 
 def documents(text: str) -> tuple[list[object], int]:
-    """The JSON documents that follow each other from the beginning on, and where the last ends."""
+    """Returns the JSON documents that follow each other from the beginning, and the end of the last one."""
     decode = json.JSONDecoder().raw_decode
     values: list[object] = []
     at = 0
@@ -507,7 +507,7 @@ _NO_MARKS = bytes(set(range(256)) - set(b'"[]{}'))
 
 
 def cut_off(text: str) -> object:
-    """The value of JSON whose end is missing, without the element that is not complete. Raises ValueError."""
+    """Returns the value of JSON whose end is missing, without its incomplete element. Raises ValueError."""
     value: Any = from_json(text, allow_partial=True, cache_strings="none")
     inner = value
     for _ in range(1, _open_brackets(text.encode("utf-8", "replace"))):
@@ -521,7 +521,7 @@ def cut_off(text: str) -> object:
 
 
 def _open_brackets(data: bytes) -> int:
-    """How many lists and objects of JSON are open at its end."""
+    """Returns how many lists and objects of JSON are open at its end."""
     marks = data.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _NO_MARKS)
     bare = b"".join(marks.split(b'"')[::2])
     return bare.count(b"[") + bare.count(b"{") - bare.count(b"]") - bare.count(b"}")
@@ -550,7 +550,7 @@ def _records(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
 
 
 def _records_count(source: SourceText) -> int | None:
-    """The records that are loaded; None where that takes long to tell."""
+    """Returns the records to load; None if finding them would take long."""
     if not source.is_whole or len(source.data) > _COUNTED:
         return None
     lines = [line for line in source.data.split(b"\n") if line.strip()]
@@ -630,11 +630,11 @@ references returning right select semi show similar some summarize symmetric tab
 trailing true union unique unpack unpivot using variadic verbose when where window with
 """
 RESERVED = frozenset(_RESERVED_WORDS.split())
-"""Words of DuckDB that are no name without quotes."""
+"""Words that DuckDB accepts as a name only in quotes."""
 
 
 def spelled(name: str) -> str:
-    """The name as SQL spells it: in double quotes where it is not a plain word."""
+    """Returns the name in SQL: in double quotes unless it is a plain word."""
     is_plain = _PLAIN_NAME.fullmatch(name) and name.lower() not in RESERVED
     return name if is_plain else quoted(name)
 

@@ -58,7 +58,7 @@ class LinePager:
     def _collect(self, chunk: bytes, start: int) -> None:
         while not self._stopped:
             end = chunk.find(b"\n", start)
-            # A few bytes past the bound show that the line does not fit.
+            # A few bytes past the cap show that the line does not fit.
             room = start + max(0, self._left + 4 - len(self._part))
             self._part += chunk[start : min(room, len(chunk) if end < 0 else end)]
             if end < 0:

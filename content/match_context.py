@@ -19,7 +19,8 @@ _CLOSERS = ("}", ")", "]", "</", "end")
 
 
 def trimmed(matches: Sequence[Match], context: int, rows: Collection[int] = ()) -> list[Match]:
-    """With at most `context` lines on each side. The lines `rows` have none: they are records."""
+    """Cuts the context to at most `context` lines on each side. Lines in `rows` get no context, because they
+    are records."""
     return [_within(match, *((0, 0) if match.line in rows else (context, context))) for match in matches]
 
 
@@ -87,7 +88,7 @@ class _Window:
         return self._lines(self.before, self.after)
 
     def next_lines(self) -> dict[int, int]:
-        """The same with a line more on each side."""
+        """Returns the lines of the context with one more line on each side."""
         return self._lines(*self._wider)
 
     def grow(self) -> None:
@@ -116,7 +117,8 @@ def indent_of(line: str) -> int:
 
 
 def _to_outermost(match: Match, lines: Sequence[str]) -> int:
-    """How many lines, from the match on, belong to the outermost block around it; all if it is in none."""
+    """Returns how many lines, from the match on, belong to the outermost block around it; all lines if there
+    is no block."""
     if indent_of(match.text) == 0:
         return len(lines)
     for place, line in enumerate(lines):

@@ -16,10 +16,10 @@ from content.source_text import SourceText
 from content.text import clip
 
 MOST_BYTES = 8 << 20
-"""Larger data is searched as it is stored."""
+"""The most bytes of data for which a view is made. Larger data is searched as stored."""
 
 RECORD_CHARS = 400
-"""A longer record is not shown in place of its line."""
+"""The most bytes of a record that is shown in place of its line."""
 
 _ROW_CHARS = 800
 _MOST_LINES = 60
@@ -174,7 +174,7 @@ def _indent(data: bytes, start: int) -> int:
 
 
 def _record(data: bytes, start: int) -> ByteSpan | None:
-    """The largest short object or list around a line, but nothing larger than an element of a list."""
+    """Returns the largest short object or list around a line, at most an element of a list."""
     record = None
     around = _opened(data, start) or _around(data, start)
     while around and _is_short(data, around, RECORD_CHARS):
@@ -250,7 +250,7 @@ def _whole_row(data: bytes, cell: ByteSpan, row: bytes) -> ByteSpan:
 
 
 def _cell_before(data: bytes, begin: int) -> ByteSpan | None:
-    """The line above, or the lines of the brackets that it closes."""
+    """Returns the line above; if it closes brackets, all lines of these brackets."""
     if begin == 0:
         return None
     start = data.rfind(b"\n", 0, begin - 1) + 1
@@ -261,7 +261,7 @@ def _cell_before(data: bytes, begin: int) -> ByteSpan | None:
 
 
 def _cell_after(data: bytes, end: int) -> ByteSpan | None:
-    """The line below, or the lines of the brackets that it opens."""
+    """Returns the line below; if it opens brackets, all lines of these brackets."""
     start = end + 1
     if start >= len(data):
         return None

@@ -12,17 +12,18 @@ from content.lines import LinePage
 from content.text import clip, count_of, cut_head
 
 FOOTER_BYTES = 400
-"""The room that is kept for the last line, which says how much there is and how to go on."""
+"""The bytes reserved for the last line, which gives the total and how to continue."""
 
 LINE_ROOM = FOOTER_BYTES + 64
-"""What a text of lines takes beside one line: the last line, the line's number and a mark that it is cut."""
+"""The bytes of a text of lines in addition to one line: the last line, the number of the line and its mark of
+a cut."""
 
 LONG_CHARS = 400
 """A longer line is shown as its matches with `_SIDE` characters on each side."""
 
 _MOST_AGAIN = 5
 _PLACE_BYTES = 200
-"""The room for how many matches there are and how to go on."""
+"""The bytes reserved for the number of matches and how to continue."""
 
 _SIDE = 120
 _MOST_SPANS = 3
@@ -30,7 +31,7 @@ _NO_CONTROLS = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160)])
 _CELL_CHARS, _NAME_CHARS = 200, 60
 _MOST_COLUMNS = 40
 _INSIDE_WORD = 0.5
-_SHORT_WORD = re.compile(r"[A-Za-z0-9]{1,5}")  # RE2 knows no boundary of other letters.
+_SHORT_WORD = re.compile(r"[A-Za-z0-9]{1,5}")  # RE2 has no word boundary for letters outside ASCII.
 
 
 class Fitted(NamedTuple):
@@ -88,7 +89,7 @@ class Matches(NamedTuple):
 
 
 def distinct(matches: Matches) -> Matches:
-    """The matches with each line that comes again once. All of them must be there, without context."""
+    """Merges equal matches, so that each line is shown once. Needs all matches, without context."""
     firsts: dict[str, Match] = {}
     again: dict[int, list[int]] = {}
     for match in matches.lines:
@@ -136,7 +137,7 @@ def fitting_matches(matches: Matches, max_bytes: int) -> Fitted:
 
 
 def room_of(max_bytes: int) -> int:
-    """The part of `max_bytes` that the last line leaves, and at least half of them."""
+    """The part of `max_bytes` that the last line leaves, at least half of it."""
     return max(max_bytes - FOOTER_BYTES, max_bytes // 2)
 
 
@@ -216,19 +217,19 @@ def _lines_of(match: Match, last: int, by_line: Mapping[int, Match], matches: Ma
 
 
 def _heading(matches: Matches, line: int) -> tuple[int, str] | None:
-    """The nearest heading above the line."""
+    """Returns the nearest heading above the line."""
     place = bisect_left(matches.headings, (line, ""))
     return matches.headings[place - 1] if place else None
 
 
 def _to_end(match: Match, matches: Matches) -> str:
-    """Where the block of the line ends, if that is not shown."""
+    """Returns where the block of the line ends, if that line is not shown."""
     end = matches.ends.get(match.line, 0)
     return f"  [to line {end}]" if end > match.line + len(match.after) else ""
 
 
 def _repeated(number: int, matches: Matches) -> str:
-    """The other lines that read alike."""
+    """Returns the other lines with the same wording."""
     others = matches.again.get(number, ())
     if not others:
         return ""
@@ -241,7 +242,7 @@ def _numbered(number: int, mark: str, text: str, matches: Matches) -> str:
 
 
 def _header(around: Surroundings, last: int, first: int) -> list[str]:
-    """The lines above a table's rows that were not shown yet."""
+    """Returns the lines above a table's rows that were not shown yet."""
     if around.columns:
         return [f"[columns: {around.columns}]"]
     return [f"{number}- {_head(text)}" for number, text in around.header if last < number < first]
@@ -252,7 +253,7 @@ def _head(text: str) -> str:
 
 
 def _excerpt(match: Match, spans: SpanFinder) -> str:
-    """A long line as its first matches with the text on each side of them."""
+    """Returns a long line as its first matches with the text on each side of them."""
     text = match.text
     if len(text) <= LONG_CHARS:
         return text
@@ -373,7 +374,7 @@ def _line(text: str, most: int = _CELL_CHARS) -> str:
 
 
 def fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> Fitted:
-    """The texts in order while they fit; the first one always, cut if it must be."""
+    """Returns the texts, in order, that fit. The first text is always included, cut if necessary."""
     texts: list[str] = []
     for count, (number, text) in enumerate(items):
         size = len(text.encode()) + 1

@@ -37,7 +37,8 @@ ChargeCall = Callable[[Charge], Awaitable[Receipt | None]]
 MOST_SESSIONS = 10_000
 MOST_FINDINGS = 1_000
 MOST_FINDING_CHARS = 4_096
-"""A longer text is not held. The sessions that one may read and the words of a question are shorter."""
+"""A longer text is not held in memory. The list of readable sessions and the words of a question are
+shorter."""
 
 log = logging.getLogger("spillgate.storage")
 
@@ -47,7 +48,8 @@ SessionTurn = tuple[int, int | None, int | None]
 
 @dataclass(slots=True)
 class _Held:
-    """What the ledger has not taken of a session. `since` is the time of a PUT that may have opened it."""
+    """The changes of a session that the ledger has not accepted. `since` is the time of a PUT that may have
+    opened the session."""
 
     since: int
     change: SessionChange | None = None
@@ -56,7 +58,7 @@ class _Held:
     tokens: int = 0
 
     def shown(self, session: Session | None, key: SessionKey) -> Session | None:
-        """The session as it would be if the ledger had taken all of it."""
+        """Returns the session as it would be if the ledger had accepted all changes."""
         if self.change is not None:
             session = session_rules.opened(session, key, self.change, self.since)
         if session is None or session.ended_at is not None:
@@ -96,9 +98,9 @@ class UnrecordedLedger(LedgerAround):
         self._held: dict[SessionKey, _Held] = {}
         self._findings: dict[tuple[SessionKey, int, str], str] = {}
         self._entries: dict[tuple[SessionKey, int], AccountingEntry] = {}
-        """Those to be appended, by session and day."""
+        """The entries to append, by session and day."""
         self._late: dict[str, AccountingEntry] = {}
-        """Those that the ledger was given and did not take, by id."""
+        """The entries that the ledger did not accept, by id."""
 
     def holds(self, key: SessionKey) -> bool:
         """Whether a change of the session is held in memory."""
@@ -106,7 +108,7 @@ class UnrecordedLedger(LedgerAround):
         return held is not None and held.change is not None
 
     def pending(self, tenant: str | None = None) -> Pending | None:
-        """What waits of one tenant, or of all; None if nothing does."""
+        """Returns what waits for one tenant, or for all; None if nothing waits."""
         counts = [
             (count, one.timestamp)
             for one in self._unrecorded()
@@ -129,7 +131,7 @@ class UnrecordedLedger(LedgerAround):
         return found
 
     def cost_usd(self, tenant: str, since: int = 0, session_id: str | None = None) -> float:
-        """US dollars for model calls since that time (Unix ms) that the ledger does not know of."""
+        """US dollars for model calls since that time (Unix ms) that the ledger does not have."""
         return sum(
             one.cost_usd
             for one in self._unrecorded()
@@ -179,12 +181,12 @@ class UnrecordedLedger(LedgerAround):
             return await self._charged(charge, forced=forced)
 
     async def _charge_with_owed(self, act: ChargeCall, charge: Charge) -> Receipt | None:
-        """Raises StoreFull, with all of it still held."""
+        """Raises StoreFull, and then still holds everything."""
         held = self._held[charge.key]
         await self._write(charge.key, held)
         session = await self._inner.session(charge.key)
         turn = None if session is None else _turn(session)
-        # Taken before the ledger is asked, so that no other charge adds them too.
+        # Removed before the ledger is called, so that no other charge adds the same tokens.
         owed, held.tokens = held.tokens if held.turn == turn else 0, 0
         receipt = None
         try:
@@ -197,7 +199,7 @@ class UnrecordedLedger(LedgerAround):
         return receipt
 
     async def _restore(self, key: SessionKey) -> None:
-        """Writes what is held of a session, but its tokens, if the ledger takes it."""
+        """Writes the held changes of a session, without its tokens, if the ledger accepts them."""
         if (held := self._held.get(key)) is not None:
             with suppress(StoreFull, TooManySessions):
                 await self._write(key, held)
@@ -371,8 +373,8 @@ def _sum(before: AccountingEntry, entry: AccountingEntry) -> AccountingEntry:
 
 
 def _goes_on(charge: Charge, error: StoreFull | TooManySessions) -> bool:
-    """Whether the charge is made in memory: that of a reading, and that of a result that passes, unless a
-    quota of its tenant is reached."""
+    """Returns whether the charge is made in memory: that of a reading, and that of a result that passes,
+    unless its tenant has reached a quota."""
     if charge.entry.type is not EntryType.TOOL:
         return True
     return charge.text is None and not isinstance(error, TenantFull | TooManySessions)

@@ -43,13 +43,13 @@ from machine.addresses import OWN, state_folder
 from machine.descriptors import write_all
 
 TIMEOUT_MS = 1000
-"""How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
+"""The time that the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
 
 START_SECONDS = 5.0
-"""How long a service may take to start, unless SPILLGATE_HOOK_TIMEOUT_MS is more. Agents wait for 10 s."""
+"""The time that a start may take, unless SPILLGATE_HOOK_TIMEOUT_MS is longer. Agents wait for 10 s."""
 
 RETRY_SECONDS = 30.0
-"""After a start that failed, results pass for so long before a hook tries again."""
+"""After a failed start, results pass for this time before a hook tries again."""
 
 MAX_PAYLOAD_BYTES = 256 << 20
 """The largest payload or spilled file that is read. The service takes up to SPILLGATE_MAX_BODY_BYTES."""
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
     except (Passed, ConfigError, OSError) as error:
         answer, event = {}, f"passed: {str(error) or type(error).__name__}"
     except Exception as error:  # noqa: BLE001
-        # Whatever it is, the agent goes on with the result. The message may quote it.
+        # For any error, the agent continues with the result. The message of the error may quote the result.
         answer, event = {}, f"passed: {type(error).__name__}"
     if event:
         log(f"{client[:20]!a} {event}")
@@ -115,9 +115,9 @@ def _unknown(client: str) -> int:
 def _write(answer: HookAnswer) -> None:
     """Writes to stdout if it can be written to. What Python's buffer holds would be written again at the end,
     and fail with exit status 120."""
-    if sys.stdout is None:  # It was closed. A connection may have had its number.
+    if sys.stdout is None:  # It was closed. A connection may have got its number.
         return
-    # ASCII: a lone surrogate in what stays of the result must not fail here.
+    # ASCII, because a lone surrogate in the rest of the result must not fail here.
     with suppress(OSError):
         write_all(1, json.dumps(answer).encode() + b"\n")
 
@@ -286,7 +286,7 @@ def _with_masks(client: str, call: HookCall, shown: str | None) -> HookAnswer:
 
 
 def _end(session: str) -> str:
-    """Lets the session go; its results stay until their retention ends. Raises ServiceError, ConfigError."""
+    """Ends the session. Its results stay until their retention ends. Raises ServiceError, ConfigError."""
     path = f"/sessions/{quote(session, safe='')}?keep_results=true"
     with closing(ServiceClient.from_environment()) as service:
         try:
@@ -299,7 +299,7 @@ def _end(session: str) -> str:
 
 
 def _text(call: HookCall) -> str:
-    """What the model reads of the result."""
+    """Returns what the model reads instead of the result."""
     text = "\n".join(call.texts)
     if call.structured is None:
         return text
@@ -335,7 +335,8 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> tuple[str 
 
 
 def _cut(client: str, text: str, error: ServiceError) -> str | None:
-    """What the model gets of a large result that is not stored; None if the agent shows little of it."""
+    """Returns what the model gets of a large result that is not stored; None if the agent shows little of
+    it."""
     cut = shown_unstored(text)
     log(f"{client} {'passed' if cut is None else 'cut a result'}: {error} It is not stored.")
     return cut
@@ -348,7 +349,7 @@ def _service() -> ServiceClient:
 
 
 def _fields(client: str, call: HookCall, call_id: str) -> dict[str, str | bool | None]:
-    """Those of POST /results."""
+    """Returns the fields of POST /results."""
     arguments = call.arguments
     if arguments is not None and not isinstance(arguments, str):
         arguments = json.dumps(arguments)
@@ -386,15 +387,15 @@ class OwnFile:
             )
 
     def __iter__(self) -> Iterator[bytes]:
-        """`size` bytes, as often as wanted: a file that has become shorter fails the request, what was added
-        is left out."""
+        """Yields `size` bytes, any number of times: a file that has become shorter fails the request; bytes
+        that were added are left out."""
         at = 0
         while at < self.size and (piece := os.pread(self._file, min(_PIECE_BYTES, self.size - at), at)):
             at += len(piece)
             yield piece
 
     def last(self, size: int) -> bytes:
-        """The last bytes as the file is now."""
+        """Returns the last bytes of the file as it is now."""
         at = max(0, os.fstat(self._file).st_size - size)
         return os.pread(self._file, size, at)
 

@@ -1,4 +1,4 @@
-"""What stands in the settings files of a coding agent, and which of it is Spillgate's."""
+"""The entries in the settings files of a coding agent, and which of them are Spillgate's."""
 
 import stat
 import tomllib

@@ -11,13 +11,13 @@ SERVER = "spillgate"
 """The name of the MCP server, which the tools' names have as a prefix (see `beside.hooks.agents`)."""
 
 TIMEOUT_SECONDS = 10
-"""How long an agent waits for a hook, whose own timeout is shorter."""
+"""The seconds that an agent waits for a hook, whose own timeout is shorter."""
 
 TOOLS = ("mcp", "--tools")
 """The arguments of the MCP server that a client starts."""
 
 INSTALLED = "const installed = "
-"""In a plugin, before the variables that say which service it asks where the agent's do not."""
+"""Precedes, in a plugin, the variables that say which service it asks if the agent's variables do not."""
 
 PLUGINS = Path(__file__).parents[2] / "integrations"
 
@@ -73,7 +73,8 @@ class Setup(NamedTuple):
         return f'{_REFERS} printf %s "$i" | {self.run(client)}'
 
     def variables(self, key: str) -> dict[str, str]:
-        """Those of the MCP server that the client starts, which may not get those of the client."""
+        """The variables of the MCP server that the client starts, because the client may not pass its own
+        on."""
         return {**self.given, **({"SPILLGATE_KEY": key} if self.has_key and key else {})}
 
     def started(self, key: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _found(setup: Setup) -> list[str]:
-    """The agents whose program is in the PATH, or whose folder is there."""
+    """Returns the agents whose program is in the PATH, or whose folder exists."""
     return [
         client
         for client, plan in PLANS.items()
@@ -200,7 +200,7 @@ def _given() -> dict[str, str]:
     """The variables that say which service an MCP server asks, if a client passes none of its own on."""
     given = {name: os.environ.get(name, "") for name in ("SPILLGATE_URL", "SPILLGATE_UDS", "XDG_STATE_HOME")}
     store = os.environ.get("SPILLGATE_STORAGE_URL", "")
-    if store.startswith("disk:"):  # Another one may hold a password.
+    if store.startswith("disk:"):  # Another URL may hold a password.
         given["SPILLGATE_STORAGE_URL"] = store
     return {name: value for name, value in given.items() if value}
 

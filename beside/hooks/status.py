@@ -22,7 +22,7 @@ from beside.hooks.jsonc import Malformed
 from machine.addresses import address_of
 
 PROBE_SECONDS = 30
-"""The longest wait for what an agent would run. A busy machine is no fault of the settings."""
+"""The longest wait for what an agent would run. A busy machine is not a fault of the settings."""
 
 _INITIALIZE = {
     "jsonrpc": "2.0",
@@ -112,7 +112,7 @@ def _holds(client: str, value: Any, keys: tuple[str, ...], entry: Any) -> bool:
 
 
 def _parts(client: str, file: SettingsFile, value: Any) -> Iterator[InstalledPart]:
-    """What the agent runs, each thing once."""
+    """Yields each program that the agent runs, once."""
     if file.whole:
         yield _plugin(client, read(file) or "")
         return
@@ -213,7 +213,7 @@ def _run(name: str, program: Sequence[str], given: Mapping[str, str]) -> Install
 def _ran(
     program: Sequence[str], given: Mapping[str, str], stdin: str
 ) -> subprocess.CompletedProcess[str] | str:
-    """The ended process, or why there is none."""
+    """Returns the ended process, or why it could not be run."""
     try:
         return subprocess.run(  # noqa: S603
             program,

@@ -34,10 +34,11 @@ from machine.http1 import FAILURES, MOST_BYTES, Connection, Connections, HttpReq
 
 CONNECT_SECONDS = 30.0
 END_SECONDS = 30.0
-"""After the client has closed its side, requests under way have so long."""
+"""The most seconds for open requests after the client has closed its side."""
 
 ANSWER_SECONDS = 30.0
-"""The server has so long to take a message that needs no response: the next one waits for it."""
+"""The most seconds for the server to accept a message that needs no response. The next message waits for
+it."""
 
 _DELETE_SECONDS, _RETRY_SECONDS = 2.0, 1.0
 _TRIES, _REDIRECTS = 2, 3
@@ -53,7 +54,7 @@ class Post:
     """What one POST carries. `request` is the id of a request, None for another message."""
 
     def __init__(self, body: bytes, message: LazyJson | None, headers: dict[str, str]) -> None:
-        """`message` is None for a body that is no JSON."""
+        """`message` is None for a body that is not JSON."""
         self.body = body
         self.headers = headers
         self.method = "" if message is None else method_of(message) or ""
@@ -125,7 +126,7 @@ class HttpServer:
         except NOT_JSON:
             post = Post(body, None, {})
         if post.request is None:
-            # The next message may build on it.
+            # The next message may depend on it.
             self._exchange(post)
             if post.method == "notifications/initialized":
                 threading.Thread(target=self._listen, daemon=True).start()
@@ -150,8 +151,8 @@ class HttpServer:
         return True
 
     def _exchange(self, post: Post) -> None:
-        """Sends it, and gives the client all that comes back. A request gets a response in any case, unless
-        it was cancelled."""
+        """Sends a message and gives the client all responses. A request gets a response unless it was
+        cancelled."""
         try:
             reason = self._answered(post)
         except FAILURES as error:
@@ -164,7 +165,7 @@ class HttpServer:
             self._cancelled.discard(post.request)
 
     def _answered(self, post: Post) -> str:
-        """Delivers what comes back. Returns why there is no response. Raises FAILURES."""
+        """Delivers the response. Returns why there is no response. Raises FAILURES."""
         session = self._session.get(_SESSION)
         connection, response = self._request("POST", post.body, post.headers, post)
         if response.status == 404 and session is not None:
@@ -189,14 +190,14 @@ class HttpServer:
         return f"The server answered with status {response.status} and no response."
 
     def _reopen(self, session: str) -> None:
-        """Opens a session in place of this one, which the server has ended, or does not know since a restart.
-        Raises FAILURES."""
+        """Opens a new session after the server has ended this one, or has forgotten it in a restart. Raises
+        FAILURES."""
         with self._opening:
             if self._session.get(_SESSION) != session:
                 return  # Another request has opened one.
             connection, response = self._request("POST", self._initialize, {})
             opened = _only(_SESSION, response.getheader(_SESSION))
-            # An event stream may stay open after the answer.
+            # An event stream may stay open after the response.
             next((event for event in events(response) if event.data), None)
             connection.close()
             self._session = _only(VERSION, self._session.get(VERSION)) | opened
@@ -250,14 +251,15 @@ class HttpServer:
         return last
 
     def _resume(self, last: str, post: Post) -> None:
-        """Goes on with a stream that ended before its response. Raises FAILURES."""
+        """Resumes a stream that ended before its response. Raises FAILURES."""
         for _ in range(_TRIES):
             if post.is_answered or post.request in self._cancelled or self._ended.wait(_RETRY_SECONDS):
                 return
             last = self._events_after(last, post) or last
 
     def _listen(self) -> None:
-        """Delivers what the server sends without being asked, in the era of sessions. Many servers refuse."""
+        """Delivers the messages that the server sends unasked, in the era of sessions. Many servers
+        refuse."""
         last, tries, nothing = "", 0, Post(b"", None, {})
         while tries < _TRIES and not self._ended.is_set():
             tries += 1

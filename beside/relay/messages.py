@@ -25,8 +25,8 @@ _HALF_OF_A_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
 class LazyJson:
-    """A JSON value within a text. Only what is asked for is decoded: a large result has a few members that
-    matter, and decoded rows take many times the memory of their text."""
+    """A JSON value within a text, decoded on demand: of a large result only a few members are needed, and
+    decoded rows take many times the memory of their text."""
 
     def __init__(self, source: str, start: int = 0, end: int | None = None) -> None:
         self._source = source
@@ -104,7 +104,7 @@ class LazyJson:
         return json.loads(self.text)
 
     def member(self, *names: str) -> "LazyJson | None":
-        """What is at these names; None if there is none. Raises NOT_JSON."""
+        """Returns the value at these names, undecoded; None if there is none. Raises NOT_JSON."""
         member: LazyJson | None = self
         for name in names:
             member = None if member is None else member.members.get(name)
@@ -116,8 +116,8 @@ class LazyJson:
         return None if member is None else member.value()
 
     def replaced(self, changes: Mapping[str, str | None]) -> str:
-        """The text of this object with these members, each a JSON text, in place of its own; None leaves a
-        member out."""
+        """Returns the text of this object with these members, each a JSON text, replaced. None removes a
+        member."""
         texts = {name: one.text for name, one in self.members.items() if name not in changes}
         return written(texts | {name: text for name, text in changes.items() if text is not None})
 
@@ -129,7 +129,7 @@ def _after_blank(text: str, at: int) -> int:
 
 
 def _end_of(text: str, at: int) -> int:
-    """Where the value that begins here ends. Raises ValueError."""
+    """Returns the end of the value that begins here. Raises ValueError."""
     if text.startswith('"', at):
         return _end_of_string(text, at)
     if not text.startswith(("{", "["), at):

@@ -22,7 +22,7 @@ the model's next request."""
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_PREFIX = 100
 _AGAIN_SECONDS = 0.02
-"""Another relay holds the lock for a moment while it looks who has it."""
+"""The wait for another relay that holds the lock for a moment while it looks who has it."""
 
 
 class Offering:
@@ -47,7 +47,7 @@ class Offering:
         self.relisted.set()
 
     def note_client(self, message: LazyJson) -> None:
-        """Reads who asks, from a request of either era."""
+        """Reads which client asks, from a request of either era."""
         info = client_info(message)
         if isinstance(info, dict):
             self._is_stateless = message.inner("params", "clientInfo") is None
@@ -59,12 +59,12 @@ class Offering:
 
     @property
     def is_late(self) -> bool:
-        """Whether the client can be told that the tools have changed."""
+        """Returns whether the client can be told that the tools have changed."""
         return self.may_relist and (self.listens_as is not None or not self._is_stateless)
 
     @property
     def prefix(self) -> str:
-        """What the model sees before the names of our tools."""
+        """Returns the prefix of our tools' names that the model sees."""
         if self._client is not None and self._lock is None:
             with suppress(OSError):
                 lock = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -82,7 +82,7 @@ class Offering:
         return self._client.prefix.format(self._server)[:_MOST_PREFIX]
 
     def offers(self) -> bool:
-        """Whether a list that the client gets now has our tools."""
+        """Returns whether a list that the client gets now includes our tools."""
         return (self._is_stored or not self.is_late) and self._claims()
 
     def store(self) -> bool:
@@ -118,7 +118,7 @@ class Offering:
 
 
 def _is_locked(lock: int) -> bool:
-    """Whether another process holds it."""
+    """Returns whether another process holds the lock."""
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:

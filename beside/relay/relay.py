@@ -51,7 +51,7 @@ PICTURE_BYTES = 8 << 20
 6.7 MB of base64."""
 
 SMALL_BYTES = 4096
-"""Any other block that is not text, such as a link to a resource, stays up to this size."""
+"""Any other block that is not text, such as a link to a resource, is kept up to this size."""
 
 MOST_NAME = 256
 """Characters of a tool's name and of the id of a call that the service takes."""
@@ -66,7 +66,7 @@ _BYTES = re.compile(r'("(?:data|blob)"\s*:\s*")([A-Za-z0-9+/]{1000,}={0,2})(?=")
 """Bytes in base64, which are not masked."""
 
 _READ_BY_MODELS = frozenset({"resources/read", "prompts/get"})
-"""Methods of which a model is shown the result."""
+"""Methods whose result is shown to a model."""
 
 _ASKS_A_MODEL = "sampling/createMessage"
 _OF_THE_RELAY = ("tools/list", "initialize", "server/discover")
@@ -92,7 +92,8 @@ T = TypeVar("T")
 
 
 class Judged(NamedTuple):
-    """What replaces a text, None if it passes. `redacts`: what is shown beside it has to be masked."""
+    """What replaces a text, None if the text passes. `redacts`: the parts of the result beside the text have
+    to be masked."""
 
     replacement: str | None
     redacts: bool
@@ -119,7 +120,7 @@ class ResultContent(NamedTuple):
         return sum(text.size for text in self.texts)
 
     def parts(self) -> Iterator[str]:
-        """The texts, a line end between two."""
+        """Returns the texts, joined by newlines."""
         for number, text in enumerate(self.texts):
             if number:
                 yield "\n"
@@ -205,7 +206,7 @@ def _name_in(info: object) -> str | None:
 
 
 class ResultReplacer:
-    """Asks a service what a client gets instead of a result."""
+    """Asks a service what the client gets instead of a result."""
 
     def __init__(
         self, service: GoverningService, session: str, offering: Offering, say: Callable[[str], None]
@@ -219,7 +220,7 @@ class ResultReplacer:
         self.namespace: str | None = None
         """The name of the MCP server, once it is known."""
         self.client: str | None = None
-        """That of the client."""
+        """The name of the client."""
         self._project = project_here()
 
     def shown(self, result: LazyJson, call: AwaitedCall) -> str | None:
@@ -341,21 +342,21 @@ class Relay:
         self._last_line = ""
 
     def from_client(self, message: Buffer) -> Buffer | None:
-        """What the server gets; None if that is nothing."""
+        """Returns what the server gets; None if it gets nothing."""
         if is_batch(message):
-            with suppress(OSError):  # The client may be gone.
+            with suppress(OSError):  # The client may have disconnected.
                 self._reply(failure("null", INVALID_REQUEST, "Send one message at a time.") + b"\n")
             return None
         changed = self._read(self._for_server, message, None)
         return message if changed is None else _line(changed) or None
 
     def from_server(self, message: Buffer) -> Buffer:
-        """What the client gets; nothing if it gets that later."""
+        """Returns what the client gets; nothing if the client gets it later."""
         changed = self._read(self._changed, message, None)
         return message if changed is None else _line(changed)
 
     def wait(self, seconds: float) -> None:
-        """Waits for answers that the relay itself owes the client."""
+        """Waits for answers that the relay itself still has to give the client."""
         for thread in [*self._answering.values(), *self._following]:
             thread.join(seconds)
 
@@ -398,7 +399,7 @@ class Relay:
         except RecursionError:
             arguments, refusal = None, TOO_DEEP
         if refusal is not None:
-            with suppress(OSError):  # The client may be gone.
+            with suppress(OSError):  # The client may have disconnected.
                 self._reply(_line(_text_response(message, refusal, is_error=True)))
             return ""
         text = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
@@ -434,7 +435,7 @@ class Relay:
             self._offering.listens_as = message.members["id"].text
             self._listening = request
             if not self._server_tells:
-                with suppress(OSError):  # The client may be gone.
+                with suppress(OSError):  # The client may have disconnected.
                     self._reply(_line(self._acknowledgement({_LISTENS: "true"})))
                 return False
         return True
@@ -488,7 +489,7 @@ class Relay:
         if awaited == "tools/list":
             changed = self._listed(message.members["result"])
             if changed is not None and self._offering.is_listed and not self._offering.relisted.is_set():
-                # The result that waits for it must come behind it.
+                # The result that waits for it must be sent after it.
                 self._reply(_line(message.replaced({"result": changed})))
                 self._offering.relisted.set()
                 return ""
@@ -519,7 +520,7 @@ class Relay:
 
         def follow() -> None:
             self._offering.relisted.wait(RELISTED_SECONDS)
-            with suppress(OSError):  # The client may be gone.
+            with suppress(OSError):  # The client may have disconnected.
                 self._reply(_line(response))
             self._following.remove(thread)
 
@@ -601,7 +602,7 @@ class Relay:
             answer, is_error = self._answered(call)
             if self._answering.pop(request, None) is None:
                 return  # The client has cancelled it.
-            with suppress(OSError):  # The client may be gone.
+            with suppress(OSError):  # The client may have disconnected.
                 self._reply(_line(_text_response(message, answer, is_error=is_error)))
 
         self._answering[request] = thread = threading.Thread(target=work, daemon=True)
@@ -628,7 +629,7 @@ class Relay:
             return f"{call.tool} takes an object with a handle.", True
 
     def _say(self, line: str) -> None:
-        """A line on stderr, unless it is the same as the last one."""
+        """Writes a line to stderr, unless it equals the last one."""
         if line != self._last_line:
             self._last_line = line
             to_stderr(f"spillgate mcp: {line}\n".encode("utf-8", "replace"))

@@ -177,7 +177,7 @@ def list_heading(data: bytes, start: int) -> tuple[int, int] | None:
 
 
 def paragraphs(data: bytes) -> Iterator[tuple[int, str]]:
-    """The first line of each paragraph."""
+    """Yields the first line of each paragraph."""
     return by_row(data, ((match.start(1), clip(match[1])) for match in _FIRST.finditer(data)))
 
 
@@ -189,7 +189,7 @@ _ROWS = 4
 
 
 def _cells(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """Lines of single cells are completed to the cells of their rows."""
+    """Extends lines of single cells to their rows."""
     first = CELL_LINE.match(data, start, end)
     while first and start > 0:
         before = line_start(data, start - 1)
@@ -237,7 +237,7 @@ _NEAR = 300
 
 
 def sentences(data: bytes, start: int, end: int, between: re.Pattern[bytes]) -> tuple[int, int]:
-    """A paragraph that is cut is completed by the rest of a sentence, or by one more."""
+    """Completes a paragraph that is cut, by the rest of its sentence or by one more sentence."""
     if _is_cut(data, start):
         start = _sentence_start(data, start, between)
     if _is_cut(data, end):
@@ -246,7 +246,8 @@ def sentences(data: bytes, start: int, end: int, between: re.Pattern[bytes]) -> 
 
 
 def _is_cut(data: bytes, at: int) -> bool:
-    """True within a line, and before a line that goes on with a small letter."""
+    """True within a line, and before a line that begins with a lowercase letter and so continues the line
+    above."""
     if not 0 < at < len(data):
         return False
     return data[at - 1 : at] != b"\n" or _GOES_ON.match(data, at) is not None

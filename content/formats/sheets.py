@@ -37,7 +37,7 @@ _LEAST = 2
 
 
 def rows_in(data: bytes) -> list[Row] | None:
-    """The rows of a table in JSON, None if it is none."""
+    """Returns the rows of a table in JSON; None if the value is not a table."""
     if not (_BEGINS.match(data) or _HOLDS.search(data, 0, _HEAD)):
         return None
     try:
@@ -47,7 +47,8 @@ def rows_in(data: bytes) -> list[Row] | None:
 
 
 def table_of(value: object) -> list[Row] | None:
-    """The rows of a value that is a table in another form than a list of objects; None if it is none."""
+    """Returns the rows of a value that is a table in another form than a list of objects; None if it is not a
+    table."""
     if isinstance(value, dict):
         if (cells := _addressed(value)) is not None:
             return _grid(cells)
@@ -86,7 +87,7 @@ SheetCells = dict[tuple[int, int], object]
 
 
 def _cells(items: Sequence[object]) -> SheetCells | None:
-    """The values by row and column, of a list of objects with an address each."""
+    """Returns the values by row and column, from a list of objects that each have an address."""
     first = items[0] if items else None
     if not isinstance(first, dict):
         return None
@@ -104,7 +105,7 @@ def _cells(items: Sequence[object]) -> SheetCells | None:
 
 
 def _addressed(value: dict[str, object]) -> SheetCells | None:
-    """The same of an object whose keys are addresses."""
+    """Returns the same from an object whose keys are addresses."""
     cells: SheetCells = {}
     for key, item in value.items():
         place = _place(key)
@@ -152,7 +153,8 @@ def _is_nested(value: object) -> bool:
 
 
 def _named(rows: Sequence[Sequence[object]], *, is_sheet: bool = False) -> list[Row] | None:
-    """The rows under the names in the first, None if that is no header. In a sheet a column may have none."""
+    """Returns the rows under the names in the first row; None if the first row is not a header. A column of a
+    sheet may have no name."""
     first = rows[0]
     texts = [cell for cell in first if isinstance(cell, str) and cell.strip()]
     if not texts or (

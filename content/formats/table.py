@@ -48,7 +48,7 @@ _MANY = 50
 _LONGEST_HEADER = 1 << 20
 _HEADER_BYTES = 300
 _FIRST_BYTES = 512
-# A member of JSON. No header has it.
+# A member of JSON, which does not occur in a header.
 _MEMBER = b'":'
 
 
@@ -75,7 +75,7 @@ class Dialect(NamedTuple):
 
 @lru_cache(maxsize=8)
 def dialect_of(head: bytes) -> Dialect | None:
-    """The dialect of a table whose first 8 KiB are these; None if it is none."""
+    """Returns the dialect of a table whose first 8 KiB are these; None if it is not a table."""
     is_cut = len(head) >= _SNIFFED
     if b"\n" not in head:
         # Old programs end lines with a carriage return.
@@ -118,7 +118,7 @@ def _separated(every: list[bytes], lines: list[bytes]) -> Dialect | None:
 
 
 def _are_sentences(lines: list[bytes], mark: bytes) -> bool:
-    """Whether a space stands behind each comma, and nothing tells names from words."""
+    """True if a space follows each comma, and the first line may not be a header."""
     commas = sum(line.count(b",") for line in lines)
     if (
         mark != b","
@@ -131,7 +131,7 @@ def _are_sentences(lines: list[bytes], mark: bytes) -> bool:
 
 
 def _place(every: list[bytes], filled: int) -> int:
-    """The line before which so many lines are filled."""
+    """Returns the line after which this many lines are filled."""
     seen = 0
     for at, line in enumerate(every):
         if seen == filled:
@@ -141,13 +141,13 @@ def _place(every: list[bytes], filled: int) -> int:
 
 
 def _is_uniform(mark: bytes, above: bytes, below: list[bytes]) -> bool:
-    """All lines have as many cells, at least three, and the line above them has fewer."""
+    """True if all lines have the same number of cells, at least three, and the line above them has fewer."""
     counts = {_QUOTED.sub(b"", line).count(mark) for line in below[:-1]}
     return len(counts) == 1 and 1 < max(counts) > above.count(mark)
 
 
 def _bar(lines: list[bytes]) -> bytes:
-    """A bar, where each line has as many of them, and none at its beginning."""
+    """Returns a bar as the separator if each line has the same number of bars and begins without one."""
     counts = {line.count(b"|") for line in (lines[:-1] if len(lines) > 2 else lines)}
     has_outer = any(line.lstrip().startswith(b"|") or RULE.match(line) for line in lines)
     return (
@@ -194,7 +194,7 @@ _BLANK = re.compile(rb"\n[ \t\r]*\n")
 
 
 def dialect_in(source: Source) -> Dialect:
-    """The dialect of a source whose format is a table."""
+    """Returns the dialect of a source whose format is a table."""
     dialect = dialect_of(source.head)
     assert dialect is not None
     return dialect
@@ -212,7 +212,7 @@ def _wide(header: bytes) -> bytes:
 
 
 def _is_prose(bare: bytes) -> bool:
-    """Prose and literals of Python have a space behind their commas."""
+    """Prose and literals of Python have a space after each comma."""
     mark = max(_MARKS, key=bare.count)
     return 5 * bare.count(mark + b" ") > bare.count(mark) or bare[:1] in (b"[", b"(", b"<")
 
@@ -257,8 +257,8 @@ def _printed(every: list[bytes]) -> Dialect | None:
 
 
 def printed_tables_of(source: Source) -> tuple[list[str], list[Printed], int]:
-    """The lines of a text, the tables with bars or white space between their cells that follow each other in
-    it, and the first line that is in none."""
+    """Returns the lines of a text, the tables with bars or white space between their cells that follow each
+    other in it, and the first line after them."""
     lines = source.data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     if not source.is_whole and len(lines) > _ROWS:
         lines.pop()
@@ -270,7 +270,7 @@ def printed_tables_of(source: Source) -> tuple[list[str], list[Printed], int]:
 
 
 def printed_table(source: Source) -> tuple[list[str], Callable[[], Iterator[list[str]]]]:
-    """The names and the rows of the first of them."""
+    """Returns the names and the rows of the first table."""
     lines, (first, *_), _ = printed_tables_of(source)
     return list(first.names), lambda: first.rows(lines)
 
@@ -302,7 +302,7 @@ _WINDOW = 4 << 10
 
 
 def _row_end(data: bytes, low: int, wished: int, high: int) -> int:
-    """A newline that is not within quotes, as far as the text around shows."""
+    """A newline that is outside quotes, as far as the surrounding text shows."""
     start, end = max(0, low - _WINDOW), min(len(data), high + _WINDOW)
     quotes = []
     if data.find(b'"', start, end) >= 0:
@@ -339,7 +339,7 @@ class TableFormat(Format):
         try:
             names, rows = _header(source, dialect)
         except NotQueryable:
-            # Its beginning reads as a printed table, and what follows does not.
+            # Its beginning looks like a printed table, but what follows does not.
             return Description("text", ())
         has_names = any(names)
         counts = []
@@ -365,7 +365,7 @@ class TableFormat(Format):
         yield from rows
 
     def next_place(self, data: bytes, start: int) -> int:
-        """A newline outside of quotes: `start` is the beginning of a row."""
+        """Finds a newline outside quotes. `start` is the beginning of a row."""
         wished, high = start + AIM, min(start + MOST, len(data))
         best = quotes = 0
         at, place = start, data.find(b"\n", start + LEAST, high) + 1
@@ -386,7 +386,7 @@ class TableFormat(Format):
         if above > _HEADER_BYTES:
             told = b"\n".join(line for line in data[:above].split(b"\n") if not RULE.match(line))
             return Whole(start, end, passage.path, columns=clipped_columns(told))
-        # Without a preamble: a blank line stands below one.
+        # Without a preamble, because a blank line follows a preamble.
         names = list(takewhile(bytes.strip, reversed(data[:above].splitlines(keepends=True))))
         return Whole(start, end, passage.path, (above - sum(map(len, names)), above))
 
@@ -401,7 +401,7 @@ class TableFormat(Format):
 
 
 def header_end(data: bytes) -> int:
-    """Where the lines that name the columns end; 0 without a header."""
+    """Returns the end of the lines that name the columns; 0 without a header."""
     dialect = dialect_of(data[:_SNIFFED])
     if dialect is None or not _has_names(data[:_SNIFFED]):
         return 0
@@ -471,7 +471,7 @@ def rows_start(source: Source, dialect: Dialect) -> int:
 
 
 def _first_rows(head: bytes, dialect: Dialect) -> list[list[str]]:
-    """Those before a quote that is not closed."""
+    """Returns the rows before a quote that is not closed."""
     text = head.decode("utf-8", "replace").lstrip("\r\n")
     rows: list[list[str]] = []
     with suppress(csv.Error):
@@ -484,7 +484,8 @@ Quoting = Literal[0, 3]
 Row = dict[str, Cell | list[str]]
 
 MORE = "_more"
-"""The key of what a row has besides the columns: cells beyond the header, members that are no columns."""
+"""The key for the values of a row that have no column: cells beyond the header, members that are not
+columns."""
 
 _SAMPLED = 60
 # Leading zeros belong to codes, not to numbers; a float holds no more than 308 digits.
@@ -504,8 +505,8 @@ class _Columns:
 
 
 def read_table(text: str, dialect: Dialect) -> list[Row]:
-    """Parses the text twice, to hold only the rows in memory. Raises NotQueryable for an unclosed quote,
-    since the rows after it would be lost in one cell."""
+    """Parses the text twice, so that memory holds only the rows. Raises NotQueryable for an unclosed quote,
+    because the rows after it would be lost in one cell."""
     columns = _columns_of(text, dialect)
     return [_row(columns, cells) for cells in columns.rows()]
 
@@ -563,7 +564,7 @@ def _typed(read: Callable[[], Iterator[list[str]]], *, has_header: bool | None =
 
 
 def cells_of(source: Source) -> tuple[list[str], Callable[[], Iterator[list[str]]]]:
-    """The names of the columns and the rows below the header, which are parsed as they are asked for. Raises
+    """Returns the names of the columns and the rows below the header, which are parsed on demand. Raises
     NotQueryable for an unclosed quote."""
     dialect = dialect_in(source)
     if not dialect.is_separated:
@@ -598,7 +599,7 @@ _DIGIT = re.compile(r"\s*[-+(]?\s*[$€£¥]?\s*[-+]?\.?\d")
 
 
 def is_doubtful_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
-    """True where nothing tells the names from a row: no word stands above cells that begin with digits."""
+    """True if the first row may not be a header: no word stands above cells that begin with digits."""
     words = [column for column, cell in enumerate(first) if cell.strip() and not _DIGIT.match(cell)]
     return not any(_are_digits(cells[column] for cells in sample if column < len(cells)) for column in words)
 
@@ -640,7 +641,7 @@ def _is_year_above(first: Sequence[str], column: int, sample: Sequence[Sequence[
 
 
 def unique_names(header: Sequence[str]) -> list[str]:
-    """A unique name for each column."""
+    """Returns a unique name for each column."""
     names = (" ".join(cell.split()) or f"column_{number}" for number, cell in enumerate(header, 1))
     return unique(names, {MORE})
 

@@ -1,4 +1,4 @@
-"""The clocks of a store and of a ledger that are on different servers, as one."""
+"""Combines the clocks of a store and a ledger that are on different servers."""
 
 import asyncio
 

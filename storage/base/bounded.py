@@ -17,19 +17,19 @@ REQUEST_SECONDS = 0.8
 for. A caller gets a 503 within a second, however many operations its request takes."""
 
 BUSY_SECONDS = 0.3
-"""How much of that an operation waits for a free connection."""
+"""The share of that time in which an operation waits for a free connection."""
 
 CONNECT_SECONDS = 0.5
-"""How long a connection may take to open."""
+"""The most seconds for opening a connection."""
 
 AWAY_SECONDS = 1.0
-"""How long nothing is sent to a server that did not answer; then one caller tries it."""
+"""The seconds for which nothing is sent to a server that did not answer. Then one caller tries it."""
 
 _QUICK = 0.25
 """The share of the bound in which an answer is not slow."""
 
 _LEAST = 0.5
-"""The share that must be left, or nothing is sent any more."""
+"""The share that must be left; with less, no further operation is sent."""
 
 _FRESH_SECONDS = 5.0
 
@@ -61,11 +61,11 @@ class BoundedServer(ABC):
 
     @abstractmethod
     def _is_unreachable(self, error: BaseException) -> bool:
-        """Whether no server answered, so that the next operation would wait in vain too."""
+        """Returns whether no server answered, so that the next operation would also wait without result."""
 
     @property
     def is_away(self) -> bool:
-        """Whether it did not answer when it was last asked."""
+        """Returns whether the server did not answer the last operation."""
         return self._is_away
 
     async def within(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:

@@ -11,7 +11,7 @@ _END_OF_TIME = (1 << 63) - 1
 
 
 def position_of(cursor: str | None) -> tuple[int, str]:
-    """The time (Unix ms) and the id that the page comes after. Raises InvalidField."""
+    """Parses the time (Unix ms) and the id after which the page begins. Raises InvalidField."""
     if cursor is None:
         return _END_OF_TIME, ""
     used_at, _, session_id = cursors.decode("used", cursor).partition(" ")
@@ -23,7 +23,7 @@ def cursor_after(used_at: int, session_id: str) -> str:
 
 
 def newest_page(live: Iterable[Session], limit: int, cursor: str | None) -> SessionPage:
-    """Those of the live sessions that come after the cursor. Raises InvalidField."""
+    """Returns the live sessions after the cursor. Raises InvalidField."""
     used_at, session_id = position_of(cursor)
     after = (-used_at, session_id)
     newest = nsmallest(limit + 1, (one for one in live if _order(one) > after), key=_order)

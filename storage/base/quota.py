@@ -36,7 +36,7 @@ class Quota:
             self._set(tenant, self._used.get(tenant, 0) - size)
 
     def set(self, tenant: str, size: int) -> None:
-        """The tenant uses `size` bytes, as it was counted elsewhere."""
+        """Sets the bytes of the tenant to `size`, which was counted elsewhere."""
         with self._lock:
             self._set(tenant, size)
 

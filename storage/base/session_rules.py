@@ -54,7 +54,7 @@ class LedgerBase(ABC):
         """The bound of all tenants together; 0: none."""
 
     async def lost_writes(self) -> list[LostWrite]:
-        """A ledger that keeps all that it acknowledges loses none."""
+        """Returns nothing for a ledger that keeps all that it acknowledges."""
         return []
 
     @abstractmethod
@@ -144,17 +144,17 @@ def check_room(usage: LedgerUsage, quota: TenantQuota, *, opens: bool, admitted:
 
 
 def surplus_bytes(usage: LedgerUsage, quota: TenantQuota) -> int:
-    """The bytes that have to go once the tenant has reached its bound; 0 before."""
+    """Returns the bytes to delete once the tenant has reached its bound; 0 before."""
     return surplus(usage.bytes, quota.ledger_max_bytes)
 
 
 def surplus(used: int, most: int) -> int:
-    """The bytes that have to go once a bound is reached; 0 before. A bound of 0 is none."""
+    """Returns the bytes to delete once a bound is reached; 0 before. A bound of 0 means no bound."""
     return max(0, used - int(most * ROLLED_TO)) if 0 < most <= used else 0
 
 
 def largest_first(usages: Mapping[str, LedgerUsage]) -> list[str]:
-    """The tenants in the order in which their entries go at the bound of all together."""
+    """The tenants in the order in which their entries are deleted at the bound of all tenants together."""
     return sorted(usages, key=lambda tenant: -usages[tenant].bytes)
 
 

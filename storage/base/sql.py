@@ -26,8 +26,8 @@ def conditions(wanted: EntryFilter) -> list[tuple[str, object]]:
 
 
 def of_groups(wanted: EntryFilter) -> EntryFilter:
-    """What sums of days can be asked for entries that are gone: what a session had, and the tools that are
-    not told apart, are not known."""
+    """Returns the part of a filter that sums of days answer after their entries were deleted. The sums have
+    no sessions, and not all names of tools."""
     return EntryFilter(
         None, type=wanted.type, trigger=wanted.trigger, outcome=wanted.outcome, status=wanted.status
     )
@@ -42,7 +42,8 @@ class SummaryRows:
         self._rest: SummaryRow | None = None
 
     def add(self, groups: Sequence[str | None], amounts: Sequence[float], *, is_told: bool) -> None:
-        """`amounts`: those of AMOUNTS. Not `is_told`: values of several groups that are not told apart."""
+        """Adds a row. `amounts` are the columns AMOUNTS. `is_told` is False for the values of several merged
+        groups."""
         sums = dict(zip(AMOUNTS, amounts, strict=True))
         sums["latency_ms_mean"] = sums.pop("latency") / sums["entries"]
         sums["latency_ms_max"] = sums.pop("latency_max")

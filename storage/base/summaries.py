@@ -40,14 +40,14 @@ GROUPED = (
 """The fields of an entry by which days are summed up."""
 
 MERGED: Literal[False] = False
-"""The value of a field in sums of several groups that are not told apart."""
+"""The value of a field in the sums of several merged groups."""
 
 FieldValue = str | Literal[False] | None
 Group = tuple[FieldValue, ...]
 """The values of GROUPED, or of the keys of a summary, in their order."""
 
 FieldValues = tuple[str | None, ...]
-"""Such values of which none is MERGED."""
+"""Values of which none is MERGED."""
 
 group_of: Callable[[AccountingEntry], Group] = attrgetter(*GROUPED)
 
@@ -64,7 +64,7 @@ def merged(group: Group) -> Group:
 
 
 def sums_answer(wanted: EntryFilter, group_by: Iterable[GroupBy]) -> bool:
-    """Whether sums of days are enough for such a summary of whole days."""
+    """Returns whether the sums of days are enough for this summary of whole days."""
     return wanted.session_id is None and wanted.handle is None and _OF_ENTRIES.isdisjoint(group_by)
 
 
@@ -176,17 +176,17 @@ class GroupedSums:
             self.note(gap)
 
     def covers(self, day: int) -> bool:
-        """Whether all of the day is asked for."""
+        """Returns whether the filter selects the whole day."""
         since, until = self.wanted.since or 0, self.wanted.until
         return since <= day * DAY_MS and (until is None or (day + 1) * DAY_MS <= until)
 
     def reaches(self, day: int) -> bool:
-        """Whether some of the day is asked for."""
+        """Returns whether the filter selects a part of the day."""
         since, until = self.wanted.since or 0, self.wanted.until
         return since < (day + 1) * DAY_MS and (until is None or day * DAY_MS < until)
 
     def add(self, group: Group, sums: Sums) -> None:
-        """Takes `sums` over."""
+        """Adds a group. Takes ownership of `sums`."""
         told = None if MERGED in group else cast(FieldValues, group)
         if told in self._groups:
             self._groups[told].add(sums)
@@ -268,7 +268,7 @@ def may_tell_of_gap(entry: AccountingEntry, wanted: EntryFilter) -> bool:
 
 
 def is_of_time(entry: AccountingEntry, wanted: EntryFilter) -> bool:
-    """Whether the entry is of the tenant and of the time that are asked for."""
+    """Returns whether the entry has the tenant and the time that the filter selects."""
     return (
         wanted.tenant in (None, entry.tenant)
         and (wanted.since is None or entry.timestamp >= wanted.since)

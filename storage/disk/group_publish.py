@@ -27,7 +27,7 @@ MOST = 32
 
 @dataclass(slots=True)
 class Publication:
-    """A body in memory, and what becomes of it. The quota has counted its bytes."""
+    """A body in memory, and the outcome of its publication. The quota includes its bytes."""
 
     stored: StoredResult
     chunks: list[bytes]
@@ -53,7 +53,7 @@ class GroupPublish:
         return cast(Awaitable[bool], self._batches.run(body))
 
     async def close(self) -> None:
-        """Returns when all has been published."""
+        """Returns when all bodies have been published."""
         await self._batches.close()
 
     def _publish(self, batch: list[Publication]) -> list[object]:
@@ -66,7 +66,7 @@ class GroupPublish:
             for directory in directories.values():
                 self._sync_directory(directory, [one for one in batch if one.directory == directory])
         except Exception as error:
-            # Every caller gets it: nothing of the batch may stay.
+            # Every caller gets the error, so no file of the batch may stay.
             for one in batch:
                 if one.error is None:
                     self._fail(one, error)
@@ -84,7 +84,7 @@ class GroupPublish:
         self._each(reversed(batch), lambda one: sync(_open(one)))
 
     def _each(self, batch: Iterable[Publication], step: Callable[[Publication], object]) -> None:
-        """Takes the step with each that has not failed. One that fails takes away only its own files."""
+        """Runs the step for each body that has not failed. A body that fails loses only its own files."""
         for one in batch:
             if one.error is None:
                 try:
@@ -101,7 +101,7 @@ class GroupPublish:
                 unlink(name, one.directory)
             except OSError:
                 if name == body_name(one.stored.handle):
-                    # The sweeper deletes it, and gives these bytes back.
+                    # The sweeper deletes the file, and returns its bytes to the quota.
                     left = size_of(name, one.directory) or 0
         self._published.quota.give(one.stored.tenant, one.size - left)
 
@@ -139,6 +139,6 @@ def _open(one: Publication) -> int:
 def _close(one: Publication) -> None:
     fd, one.fd = one.fd, None
     if fd is not None:
-        # What it wrote is synced, or fails for another reason.
+        # Its files are synced, or fail for another reason.
         with suppress(OSError):
             os.close(fd)

@@ -52,7 +52,7 @@ class PublishedBodies:
         self._names = threading.Condition()
         self._in_flight: set[BodyName] = set()
         self._deleting: dict[str, Iterator[tuple[int, int]]] = {}
-        """By tenant: the rest of a deletion."""
+        """The rest of the running deletion, by tenant."""
 
     def create(self, stored: StoredResult, directory: int) -> int:
         """Creates the file of a body that is written in place. Until `finish`, the result is not found,
@@ -63,7 +63,7 @@ class PublishedBodies:
             return fd
 
     def finish(self) -> None:
-        """All that is written in place is complete, or deleted again."""
+        """Called once all bodies that are written in place are complete, or deleted again."""
         with self._names:
             self._in_flight.clear()
             self._names.notify_all()

@@ -57,7 +57,7 @@ class Bucket:
             raise _unavailable("did not answer in time") from None
 
     async def detach(self, job: Callable[[], None]) -> None:
-        """Runs `job` in the background if a thread is idle, else not at all. Its StorageError is ignored."""
+        """Runs `job` in the background if a thread is idle, else discards it. Ignores its StorageError."""
 
         def quietly() -> None:
             with suppress(StorageError):
@@ -100,12 +100,12 @@ class Bucket:
                 return None
 
     def put(self, path: str, data: bytes | IO[bytes]) -> None:
-        """What is larger than a part is uploaded in parts."""
+        """Uploads the data; in parts if it is larger than a part."""
         with _translated():
             obstore.put(self._client, path, data, chunk_size=PART, max_concurrency=_PARTS_AT_ONCE)
 
     def create(self, path: str, data: bytes) -> bool:
-        """False if there is such an object. Only one of many concurrent calls returns True."""
+        """Creates an object. False if it already exists. Of many concurrent calls only one returns True."""
         with _translated():
             try:
                 obstore.put(self._client, path, data, mode="create")
@@ -114,7 +114,7 @@ class Bucket:
             return True
 
     def update(self, path: str, data: bytes, version: "UpdateVersion") -> bool:
-        """False if the object has another version by now, or was deleted."""
+        """Replaces an object. False if the object has another version, or was deleted."""
         with _translated():
             try:
                 known = {name: value for name, value in version.items() if value is not None}
@@ -128,7 +128,7 @@ class Bucket:
             try:
                 obstore.delete(self._client, list(paths))
             except FileNotFoundError:
-                # Not on S3: elsewhere the first that is missing keeps the others.
+                # Not on S3: elsewhere the first missing object would stop the deletion of the others.
                 for path in paths:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._client, path)

@@ -53,15 +53,15 @@ class ObjectDraft:
     ) -> None:
         was_refused, self._is_abandoned = self._is_abandoned, True
         if self._lock.locked() and not was_refused:
-            # After a cancellation, too, the result is there or is not.
+            # Even after a cancellation, the result exists or does not exist.
             with suppress(StorageError):
                 await self._store.bucket.run(self._wait)
-        # Where a job still runs, that job drops the draft at its end.
+        # If a job still runs, that job drops the draft at its end.
         if self._lock.acquire(blocking=False):
             left = self._drop()
             self._lock.release()
             if left:
-                # The caller has waited for the store once already.
+                # The caller has already waited for the store once.
                 await self._store.bucket.detach(partial(self._store.bucket.delete, left))
 
     async def write(self, chunk: bytes) -> None:
@@ -155,7 +155,7 @@ class ObjectDraft:
                 self._store.bucket.delete(self._sent)
 
     def _drop(self) -> list[str]:
-        """Returns the paths of what may be left in the bucket. May be called again."""
+        """Returns the paths of objects that may remain in the bucket. May be called again."""
         if self._is_done:
             return []
         self._is_done = True

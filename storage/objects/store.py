@@ -35,10 +35,10 @@ READ = 4 << 20
 """Bytes of a request of a reader."""
 
 GRACE_SECONDS = 60.0
-"""How long a deleted body of several requests stays readable for readers that have started."""
+"""The time for which a deleted body of several requests stays readable, for readers that have started."""
 
 ORPHAN_MS = 3_600_000
-"""A body without an info is deleted once it is this old: its writer was killed."""
+"""The age at which a body without an info is deleted: its writer was killed."""
 
 LONGEST_SCAN_MS = 600_000
 """Between two listings of the bucket; a sixteenth of the retention where that is shorter."""
@@ -263,7 +263,7 @@ class ObjectStore:
         self.bucket.delete(listed.bodies)
 
     def _remove_body(self, info: ObjectInfo) -> None:
-        """Its info is gone. Deletes a body of several requests a minute later."""
+        """Deletes the body of a result whose info is deleted; a body of several requests a minute later."""
         if info.size <= READ:
             self.bucket.delete([info.body_path])
         else:

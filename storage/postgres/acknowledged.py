@@ -44,7 +44,7 @@ class RecentlyAcknowledged:
         self._seen = (0, "")
 
     def forget(self, tenant: str) -> None:
-        """The entries of the tenant are deleted, and so not lost."""
+        """Forgets the entries of a tenant: they are deleted, and so not lost."""
         self._keep(lambda write: write.key.tenant != tenant)
         self._lost = [one for one in self._lost if one.key.tenant != tenant]
 
@@ -67,7 +67,7 @@ class RecentlyAcknowledged:
         missing = [writes[place - 1] for (place,) in rows]
         if missing:
             log.warning("PostgreSQL has lost %d entries that it acknowledged.", len(missing))
-        # One for each tenant: it stands for those before it, too.
+        # One entry for each tenant. It stands for the earlier ones too.
         self._lost += {one.key.tenant: LostWrite(one.key, one.at) for one in missing}.values()
         gone = {one.id for one in missing}
         self._keep(lambda write: write.id not in gone)
@@ -77,9 +77,9 @@ class RecentlyAcknowledged:
         self._writes = deque(filter(test, self._writes), _MOST)
 
     def lost(self) -> list[LostWrite]:
-        """Those that `told` was not called for."""
+        """Returns the entries for which `told` was not called."""
         return list(self._lost)
 
     def told(self, write: LostWrite) -> None:
-        """An entry of the type `lost` tells of it."""
+        """Records that an entry of the type `lost` reports it."""
         self._lost = [one for one in self._lost if one != write]

@@ -68,7 +68,7 @@ class PostgresServer(BoundedServer):
         except TimeoutError:
             raise
         except DRIVER_ERRORS as error:
-            # The server has restarted, or another one has taken its place.
+            # The server has restarted, or another server has replaced it.
             if not self._is_unreachable(error) or self._is_away:
                 raise
         return await self._on(await self._new(), act, is_again=True)
@@ -83,7 +83,7 @@ class PostgresServer(BoundedServer):
             self._give_back(connection, is_broken=is_unreachable(error))
             raise
         except BaseException:
-            # Cancelled, or out of step with the server: what it runs goes on there.
+            # The operation was cancelled, and the server may still run it, or the connection is out of step.
             self._give_back(connection, is_broken=True)
             raise
         self._give_back(connection)
@@ -129,7 +129,7 @@ class PostgresServer(BoundedServer):
 
 @dataclass(frozen=True, slots=True)
 class PostgresFacts:
-    """`started` is another one after each start of the server, and after a failover."""
+    """`started` changes with each start of the server, and with a failover."""
 
     version: int
     started: str
@@ -199,7 +199,7 @@ class PostgresConnection:
     async def long(
         self, act: Callable[[asyncpg.Connection], Awaitable[T]], seconds: float = LONG_SECONDS
     ) -> T:
-        """Runs what may take long, in a transaction of its own."""
+        """Runs a long operation in its own transaction."""
         if not self._is_ready:
             await self.prepare()
 
@@ -213,7 +213,7 @@ class PostgresConnection:
         return await self._long.run(act_within, seconds - LONG_SECONDS)
 
     async def many(self, query: str, *values: object) -> Sequence[Any]:
-        """The rows of a query that may read much."""
+        """Returns the rows of a query that may read much data."""
         return await self.long(lambda one: one.fetch(self.sql(query), *values))
 
     async def copy_in(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -243,7 +243,7 @@ class PostgresConnection:
         before = await self._schema(connection)
         if before.number < VERSION:
             async with connection.transaction():
-                # Of several processes that start at the same time, one migrates.
+                # If several processes start at the same time, one of them migrates.
                 await connection.execute("SELECT pg_advisory_xact_lock(hashtext('spillgate ledger'))")
                 before = await self._schema(connection)
                 if before.number < VERSION:

@@ -29,7 +29,7 @@ _PERIODS = {
     GroupBy.MINUTE: 'YYYY-MM-DD"T"HH24:MI"Z"',
 }
 _MERGED = {"tool_name", "tool_kind", "client"}
-"""The columns that merged groups are not told apart by, and, but of model calls, the model."""
+"""The columns that are unknown in merged groups. The model is unknown too, except for model calls."""
 
 _REAL = {"latency", "cost_usd", "latency_max"}
 _READ_AT_ONCE = 1000
@@ -71,7 +71,7 @@ class TimeSpan(NamedTuple):
 
 
 _END = ((1 << 31) - 1) * DAY_MS
-"""After every time: its day is an integer of 32 bits."""
+"""Later than every time: the number of its day is an integer of 32 bits."""
 
 
 class PostgresHistory:
@@ -123,7 +123,7 @@ class PostgresHistory:
     async def _gaps(
         self, connection: asyncpg.Connection, wanted: EntryFilter, spans: Sequence[TimeSpan], oldest: int
     ) -> dict[Gap, int | None]:
-        """What the spans lack."""
+        """Returns the gaps in the spans."""
         gaps: dict[Gap, int | None] = {}
         known = of_groups(wanted)
         for span in spans:

@@ -49,18 +49,18 @@ _ENTRY = (
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, str | None]).decode
 _DANGLING = b"-"
-"""In place of a receipt whose entry is not kept any more."""
+"""Stands for a receipt whose entry was deleted."""
 
 
 @dataclass(slots=True)
 class WriteAttempt:
-    """`is_lost`: an answer to it did not come, and it may have been written."""
+    """An attempt to write a step. `is_lost`: its answer was lost, and it may have been written."""
 
     is_lost: bool = False
 
 
 class PostgresSessions(SteppedSessions[WriteAttempt]):
-    """Those in PostgreSQL."""
+    """The sessions in PostgreSQL."""
 
     def __init__(self, connection: PostgresConnection, clock: Clock, entry_ms: int) -> None:
         super().__init__()

@@ -34,17 +34,20 @@ class LastAcknowledged:
         self._lost: list[LostWrite] = []
 
     def newest(self, shard: Shard, seconds: float = _KNOWN_SECONDS) -> Write | None:
-        """None if it is longer ago than so many seconds, after which Redis may have forgotten the number."""
+        """Returns None if the last entry is older than this many seconds, because Redis may have forgotten
+        its number."""
         write = self._newest.get(shard)
         is_known = write is not None and time.monotonic() - write.acknowledged_at < seconds
         return write if is_known else None
 
     def shards(self) -> list[Shard]:
-        """Those that a server may have lost entries of: what is lost was written a moment before."""
+        """Returns the shards in which a server may have lost entries: it loses only those written shortly
+        before."""
         return [shard for shard in self._newest if self.newest(shard, _LOST_SECONDS)]
 
     def note(self, shard: Shard, before: Write | None, number: int, key: SessionKey, at: int) -> None:
-        """Another entry is acknowledged. `before` was the newest one when it was sent."""
+        """Records that another entry is acknowledged. `before` was the newest acknowledged entry when it was
+        sent."""
         self.compare(shard, before, number - 1)
         newest = self._newest.pop(shard, None)
         if newest is None or newest.number < number:
@@ -54,15 +57,15 @@ class LastAcknowledged:
             del self._newest[next(iter(self._newest))]
 
     def compare(self, shard: Shard, before: Write | None, number: int) -> None:
-        """The server has counted up to `number` after `before` was acknowledged."""
+        """Records that the server has counted up to `number` after `before` was acknowledged."""
         if before is not None and number < before.number and self._newest.get(shard) is before:
             self._lost.append(LostWrite(before.key, before.at))
             del self._newest[shard]
 
     def lost(self) -> list[LostWrite]:
-        """Those that `told` was not called for."""
+        """Returns the losses for which `told` was not called."""
         return list(self._lost)
 
     def told(self, write: LostWrite) -> None:
-        """An entry of the type `lost` tells of it."""
+        """Records that an entry of the type `lost` reports it."""
         self._lost = [one for one in self._lost if one != write]

@@ -22,7 +22,7 @@ from storage.redis.server import Arg, RedisNode
 from storage.redis.url import HostPort, RedisUrl, client_of
 
 LEARN_SECONDS = 0.25
-"""The least time between two questions for the slots."""
+"""The least time between two requests for the slots."""
 
 _MOST_REDIRECTIONS = 16
 _PAUSE_SECONDS = 0.05
@@ -51,11 +51,11 @@ class Cluster:
         return list(self._servers.values())
 
     async def primaries(self) -> list[RedisNode]:
-        """Those that have slots. Raises StoreUnavailable if none is known."""
+        """Returns the servers with slots. Raises StoreUnavailable if none is known."""
         return [one for one in dict.fromkeys(await self._known()) if one is not None]
 
     async def probe_values(self) -> list[str]:
-        """Values whose probes go to each server that has slots."""
+        """Returns values whose probes reach each server that has slots."""
         # In a thread: for a server with one slot 16,000 values are tried.
         return await asyncio.to_thread(_probe_values, list(await self._known()))
 
@@ -117,7 +117,7 @@ class Cluster:
             self._learning = None
         if self._learning is None and time.monotonic() >= self._learn_at:
             self._learn_at = time.monotonic() + LEARN_SECONDS
-            # What the running request has waited for does not shorten it.
+            # The time that the running request has already waited does not shorten this one.
             self._learning = asyncio.create_task(self._learn(), context=Context())
 
     async def _learn(self) -> None:

@@ -37,13 +37,13 @@ AOF_SECONDS = 0.9
 """How much longer a stored result waits for the append-only file that is synced every second."""
 
 REPLICA_SECONDS = 0.5
-"""How much longer a write waits for replicas."""
+"""The additional seconds for which a write waits for replicas."""
 
 ALONE_SECONDS = 0.01
-"""The same while the primary has none that is connected."""
+"""The same if the primary has no connected replica."""
 
 FACTS_SECONDS = 1.0
-"""How long `appendfsync always` is assumed before the server is asked again."""
+"""The seconds for which `appendfsync always` is assumed before the server is asked again."""
 
 SHARDS_SECONDS = 1.0
 """How long a list of all shards is reused; that of a Redis with many keys _REUSED times as long as it took.
@@ -100,7 +100,7 @@ class RedisConnection:
 
     @property
     def load(self) -> Load:
-        """The connections of the server that uses most."""
+        """Returns the connections of the server that uses most connections."""
         share = 0.0 if self._facts is None else self._facts.memory_share
         servers = self._place.servers
         running = max((one.running for one in servers), default=0)
@@ -185,7 +185,7 @@ class RedisConnection:
         return 0
 
     def note_written(self, shard: Shard) -> None:
-        """Something was written to the shard: `shards` has it at once."""
+        """Records that something was written to the shard, so that `shards` includes it at once."""
         self._written.add(shard)
 
     async def shards(self, *, is_new: bool = False) -> list[Shard]:
@@ -197,7 +197,7 @@ class RedisConnection:
                 keys, replies, is_whole = await self._scanned()
                 before = set[Shard]() if is_whole else self._listed
                 self._listed = before | {shard for key in keys if (shard := shard_in(key))}
-                # What is written from now on is added again.
+                # Writes from here on add their shards again.
                 self._written -= written
                 ended = time.monotonic()
                 pause = _REUSED * (ended - began) if replies > _MANY_REPLIES else 0.0
@@ -287,7 +287,7 @@ class RedisConnection:
         return Durability.AOF if facts.syncs_always else Durability.MEMORY
 
     async def _facts_of(self, server: RedisNode) -> RedisFacts:
-        """What an ACL hides stays unknown."""
+        """Facts that an ACL hides stay unknown."""
         (info,) = await server.send([("INFO",)])
         (fsync,) = await server.send([("CONFIG", "GET", "appendfsync")])
         known = info if isinstance(info, dict) else {}

@@ -77,14 +77,14 @@ class RedisHistory(RedisEntries):
             await self._add_entries(sums, shard, part)
 
     async def _note_lost(self, sums: GroupedSums, shards: Sequence[Shard]) -> None:
-        """Entries that Redis has lost, of which no entry tells yet."""
+        """Notes a gap if Redis has lost entries and no entry reports that yet."""
         await self._sessions.compare(shards)
         for write in self._sessions.acknowledged.lost():
             if write.key.tenant == shards[0].tenant and sums.reaches(write.at // DAY_MS):
                 sums.note(Gap.LOST)
 
     async def _deleted(self, shards: Sequence[Shard]) -> dict[Shard, int]:
-        """Up to which time (Unix ms) the entries of each shard are not all there."""
+        """Returns up to which time (Unix ms) entries of each shard are missing."""
         states = [shard.key("state") for shard in shards]
         replies = await self._redis.commands([("HGET", state, "deleted") for state in states])
         return {
@@ -93,7 +93,7 @@ class RedisHistory(RedisEntries):
         }
 
     async def _days(self, wanted: EntryFilter, shards: Sequence[Shard]) -> list[ShardDay]:
-        """The days that have sums and of which something is asked for."""
+        """Returns the days that have sums and that the filter selects from."""
         first, last = (wanted.since or 0) // DAY_MS, "+inf"
         if wanted.until is not None:
             last = str((wanted.until - 1) // DAY_MS)

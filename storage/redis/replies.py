@@ -1,4 +1,5 @@
-"""What the replies of Redis must be: another server, or one that is damaged, may answer anything."""
+"""The types of Redis replies. They are checked because another server, or a damaged one, may answer
+anything."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -32,7 +32,7 @@ ONCE_MS = 60_000
 
 
 class RedisSessions(SteppedSessions[str]):
-    """Those in Redis."""
+    """The sessions in Redis."""
 
     def __init__(self, connection: RedisConnection, session_ms: int, entry_ms: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class RedisSessions(SteppedSessions[str]):
         return ("HMGET", shard_of(key).key("session", key.session_id), "s", "r", "u", encoded(receipt))
 
     def state_of(self, key: SessionKey, reply: Sequence[bytes | None] | None) -> SessionState:
-        """A damaged session counts as unknown, a damaged receipt too; a warning names the key."""
+        """A damaged session counts as unknown, and so does a damaged receipt. A warning names the key."""
         sealed, reserved, used_at, first = (one or b"" for one in reply or (None,) * 4)
         session = receipt = None
         is_damaged = reply is None

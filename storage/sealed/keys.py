@@ -26,7 +26,8 @@ _LINE = re.compile(rf"(?P<id>{_ID}):(?P<secret>.*)")
 
 
 class UnknownKey(StoreUnavailable):
-    """Sealed with a key that the key file does not have, or of whose id it has another one."""
+    """The text was sealed with a key that is not in the key file, or under whose id the key file has another
+    key."""
 
     def __init__(self, key_id: str, *, has_another: bool = False) -> None:
         name = key_id if re.fullmatch(_ID, key_id) else "unreadable"
@@ -45,7 +46,7 @@ class StorageKey:
 
     @cached_property
     def mark(self) -> str:
-        """Tells this key from another one of its id."""
+        """Distinguishes this key from another key with the same id."""
         return hashlib.sha256(b"spillgate storage key" + self.secret).hexdigest()[:_MARK_CHARS]
 
 
@@ -62,7 +63,8 @@ class KeyRing(Protocol):
 
 
 class KeyLines(NamedTuple):
-    """The keys by their ids, and for each line that is not in force its number and why."""
+    """Parses the file. Returns the keys by their ids, and for each line that is not in force its number and
+    the reason."""
 
     keys: dict[str, StorageKey]
     faults: list[str]
@@ -81,7 +83,7 @@ def refuse_sealed(stored: StoredResult) -> None:
 
 
 def parse_keys(text: str) -> KeyLines:
-    """Reads lines `id:key`; empty lines and lines that begin with # say nothing. A fault repeats no input."""
+    """Reads lines `id:key`. Ignores empty lines and lines that begin with #. An error repeats no input."""
     lines = KeyLines({}, [])
     for number, line in enumerate(text.splitlines(), 1):
         if not (line := line.strip()) or line.startswith("#"):

@@ -38,7 +38,7 @@ _MARK = b"SPGSEAL1"
 _HEAD = len(_MARK) + MOST_ID
 FOOTER = _HEAD + SALT + KEY_BYTES + TAG
 _BATCH = 8 * UNIT
-"""What is opened at a time, so that a reader holds little of a body."""
+"""The most bytes that are opened at a time, so that a reader holds little of a body."""
 
 _ONE_READ_BYTES = 1 << 20
 """A body up to this size is read whole, footer and all, by one command."""
@@ -49,12 +49,12 @@ def sealed_size(size: int) -> int:
 
 
 def chunks_size(size: int) -> int:
-    """Bytes of the chunks of `size` bytes."""
+    """Returns the bytes of the chunks of `size` bytes."""
     return size + -(-size // CHUNK) * (NONCE + TAG)
 
 
 class BodyKey:
-    """The key of one body: random, and never used for another one."""
+    """The key of one body: random, and used for this body only."""
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secret or secrets.token_bytes(KEY_BYTES)
@@ -235,7 +235,7 @@ class SealedStore(StoreAround):
 
 
 class _SealedDraft:
-    """What does not fill a chunk waits in memory."""
+    """Data that does not fill a chunk waits in memory."""
 
     def __init__(self, store: SealedStore, inner: Draft) -> None:
         self._store = store

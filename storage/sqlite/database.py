@@ -67,7 +67,8 @@ OF_CHARGE = {
     "text": "TEXT",
     "entry": "BLOB NOT NULL",
 }
-"""The columns after those, with their types: the charge of the entry, and the entry itself as JSON."""
+"""The columns after those of OF_ENTRY, with their types: the charge of the entry, and the entry itself as
+JSON."""
 
 _SUMS = f"{sums.TABLES}CREATE INDEX entries_of_time ON entries (tenant, timestamp);"
 _SCHEMA = """
@@ -156,7 +157,7 @@ def open_database(path: Path) -> DatabaseConnections:
 
 
 def open_in_memory() -> sqlite3.Connection:
-    """A database that ends with its connection, which reads and writes it."""
+    """A database that ends with its connection, which both reads and writes it."""
     connection = _connected(":memory:")
     _make_tables(connection, Path(":memory:"))
     return connection
@@ -176,7 +177,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 def _connected(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None, check_same_thread=False)
-    # A damaged text would be an error of its whole page, and end each sweep.
+    # A damaged text would be an error for its whole page, and would stop each sweep.
     connection.text_factory = lambda text: text.decode(errors="replace")
     return connection
 

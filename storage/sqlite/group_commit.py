@@ -32,7 +32,7 @@ class State(Protocol):
         ...
 
     def reset(self) -> None:
-        """After each transaction, committed or rolled back."""
+        """Runs after each transaction, committed or rolled back."""
         ...
 
 

@@ -98,7 +98,7 @@ class SqliteState:
         self._groups = sums.SumGroups()
 
     def committed(self, key: SessionKey) -> Session | None:
-        """None if it is not cached: it may be in the database."""
+        """Returns None if the session is not cached: it may be in the database."""
         return self._committed.get(key)
 
     def read(self, connection: sqlite3.Connection, key: SessionKey) -> Session | None:
@@ -191,7 +191,7 @@ class SqliteState:
     def _delete_entries(
         self, connection: sqlite3.Connection, gone: Sequence[tuple[int, str, int, int]]
     ) -> None:
-        """Each as `seq`, tenant, time and the bytes that it counts for."""
+        """Yields each entry as `seq`, tenant, time and the bytes that it counts for."""
         connection.executemany(_FORGET_ENTRY, [(seq,) for seq, *_ in gone])
         deleted = dict[str, int]()
         for _, tenant, at, size in gone:
@@ -200,12 +200,12 @@ class SqliteState:
         sums.note_deleted(connection, deleted)
 
     def forget_groups(self, connection: sqlite3.Connection, tenant: str) -> None:
-        """Those without sums."""
+        """Yields the entries without sums."""
         sums.forget_groups(connection, tenant)
         self._groups.forget()
 
     def forget_tenant(self, connection: sqlite3.Connection, tenant: str) -> Purged:
-        """Deletes up to MOST entries and sessions, then what else there is of the tenant."""
+        """Deletes up to MOST entries and sessions, then everything else of the tenant."""
         entries = connection.execute(_OF_TENANT, (tenant, MOST)).fetchall()
         self._delete_entries(connection, entries)
         if entries:
@@ -217,7 +217,7 @@ class SqliteState:
             self._forget_session(connection, key, self.read(connection, key))
         if names:
             return Purged(len(names), 0, False)
-        # What damaged rows left of it.
+        # The remains of damaged rows.
         connection.execute(_FORGET_DAMAGED, (tenant,))
         if tenant in self._usages:
             left = self._usage(tenant)
@@ -298,7 +298,7 @@ class SqliteState:
             pass
 
     def has_room(self, tenant: str, *, opens: bool) -> bool:
-        """By what is committed."""
+        """Returns the usage as of the last commit."""
         used, quota = self._usages.get(tenant, session_rules.NOTHING), self._quota_of(tenant)
         is_full = (
             session_rules.surplus_bytes(used, quota)
@@ -315,7 +315,7 @@ class SqliteState:
         self._changed_total += after.bytes - usage.bytes
 
     def usage(self) -> dict[str, LedgerUsage]:
-        """By what is committed."""
+        """Returns the usage as of the last commit."""
         return dict(self._usages)
 
     def _usage(self, tenant: str) -> LedgerUsage:

@@ -31,12 +31,12 @@ from storage.base.summaries import (
 HOUR_MS = PERIOD_MS[GroupBy.HOUR]
 
 NOT_TOLD = b"\0"
-"""The value of a field that is not told apart."""
+"""The value of a field in the sums of merged groups."""
 
 _MOST_KNOWN = 20_000
 
 END = (1 << 62) // DAY_MS * DAY_MS
-"""After every time."""
+"""Later than every time."""
 
 _REAL = ("latency", "cost_usd", "latency_max")
 _AMOUNTS = ", ".join(f"{name} {'REAL' if name in _REAL else 'INTEGER'} NOT NULL" for name in AMOUNTS)
