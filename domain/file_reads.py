@@ -63,7 +63,7 @@ def _piped(words: list[str]) -> list[list[str]]:
 
 
 def _files(words: list[str]) -> int | None:
-    """How many files a command reads; None for a command that is not known only to read."""
+    """Returns how many files a command reads; None unless the command is known to do nothing else."""
     program, rest = (words[0].rpartition("/")[2], words[1:]) if words else ("", [])
     match program:
         case "cat":
@@ -87,7 +87,7 @@ def _files(words: list[str]) -> int | None:
 def _without_values(
     words: list[str], options: frozenset[str], value: re.Pattern[str] | None = None
 ) -> list[str]:
-    """The words without these options and the value after each."""
+    """Returns the words without these options and their values."""
     kept: list[str] = []
     skips = False
     for at, word in enumerate(words):

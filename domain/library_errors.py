@@ -26,13 +26,14 @@ _PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
 
 
 def pydantic_rule(kind: str, message: str, rules: Mapping[str, str] = PYDANTIC_RULES) -> str:
-    """The rule, to stand behind the name of what breaks it. `kind` and `message` are those of pydantic's
-    error; `rules` go before the common ones."""
+    """Returns the rule, to follow the name of the value that breaks it. `kind` and `message` are those of
+    pydantic's error; `rules` are used before the common ones."""
     return rules.get(kind) or PYDANTIC_RULES.get(kind) or _SUBJECT.sub("must", message)
 
 
 def msgspec_rule(message: str) -> tuple[str, str]:
-    """The path of what breaks a rule, "" if it is the whole, and the rule as msgspec writes it."""
+    """Returns the path of the value that breaks a rule, "" for the whole value, and the rule as msgspec
+    writes it."""
     rule, _, where = message.partition(" - at ")
     return where.strip("`").removeprefix("$").removeprefix("."), rule
 

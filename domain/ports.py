@@ -40,11 +40,11 @@ class SharedClock(Protocol):
     async def read(self) -> ClockReading: ...
 
     async def note_jump(self, ms: int) -> None:
-        """Tells the other processes, and those that start later, that a clock has jumped."""
+        """Informs the other processes, and those that start later, that a clock has jumped."""
         ...
 
     async def confirm(self) -> None:
-        """Tells them that it is right now."""
+        """Informs them that the clock is right now."""
         ...
 
 
@@ -432,17 +432,17 @@ class Caller(NamedTuple):
 
 
 class Observer:
-    """Is told what becomes of a request, in the task of the request. Metrics, log, spans and audit observe.
-    What an observer does not override does nothing. None raises, or holds the request."""
+    """Observes what happens to a request, in the task of the request: for metrics, log, spans and audit. A
+    method that an observer does not override does nothing. No method raises, or delays the request."""
 
     def begun(self, request: ServedRequest) -> None:
-        """Before anything of the request is checked."""
+        """Called before anything of the request is checked."""
 
     def admitted(self, request: ServedRequest) -> None:
-        """A route is about to serve it."""
+        """Called when a route is about to serve the request."""
 
     def answered(self, request: ServedRequest, error: BaseException | None) -> None:
-        """The last of each request that has begun. `error` is raised to the server."""
+        """Called last, for each request that has begun. `error` is the exception that goes to the server."""
 
     def part(
         self, name: str, tracing: Mapping[str, str] | None = None, method: str | None = None
@@ -456,14 +456,15 @@ class Observer:
         agent holds the only copy of what the request brought."""
 
     def told(self, error: SpillgateError, handles: Iterable[str] = ()) -> None:
-        """A model is told of a refusal in an answer. It is about `handles`, as the model wrote them, else
+        """A model reads a refusal in an answer. The refusal is about `handles`, as the model wrote them, else
         about the request."""
 
     def failed(self, reason: str) -> None:
-        """By the fault of the caller, for a reason that is no SpillgateError."""
+        """A request is refused by the fault of the caller, for a reason that is not a SpillgateError."""
 
     def governed(self, result: ToolResult, outcome: Outcome, tokens_out: int, seconds: float) -> None:
-        """A retry is told too. `tokens_out` are what the model is given."""
+        """A result was governed, or a retry of it answered. `tokens_out` are the tokens that the model
+        gets."""
 
     def stored(
         self, result: ToolResult, stored: StoredResult, entry: AccountingEntry, *, warns: bool
@@ -471,13 +472,13 @@ class Observer:
         """A body was kept for the first answer to a call. `warns`: its policy wants that to be a warning."""
 
     def named(self, handle: Handle) -> None:
-        """A stored result is looked up, to be read, asked or deleted."""
+        """A stored result is looked up to be read, queried or deleted."""
 
     def found(self, stored: StoredResult) -> None:
-        """Such a result is there."""
+        """The stored result that was looked up exists."""
 
     def asked(self, handle: Handle | None) -> None:
-        """A question is asked; None: about a result that is not known by now."""
+        """A question is asked; None if its result is not known yet."""
 
     def called(self, call: LlmCall, *, embeds: bool) -> None:
         """A call of a model has ended."""
@@ -486,16 +487,16 @@ class Observer:
         """A question was answered, or failed without an answer."""
 
     def read(self, entry: AccountingEntry) -> None:
-        """A text of a stored result is given to a model, and accounted by the entry."""
+        """A text of a stored result is given to a model. `entry` accounts for it."""
 
     def unaccounted(self, entry: AccountingEntry, error: SpillgateError) -> None:
-        """Such an entry could not be written."""
+        """The entry of such a text could not be written."""
 
     def masked(self, counts: Mapping[str, int] | None) -> None:
-        """Secrets by kind were masked in what is neither a governed result nor a reading."""
+        """Secrets, by kind, were masked in a text that is neither a governed result nor a reading."""
 
     def revealed(self) -> None:
-        """What is redacted is read as it is stored."""
+        """A stored result is read without its masks."""
 
     def deletes(self, tenant: str) -> None:
         """The data of this tenant is about to be deleted."""
@@ -505,7 +506,7 @@ _EVENTS = [name for name in vars(Observer) if not name.startswith("_") and name 
 
 
 class Observers(Observer):
-    """Tells each of several observers. One of them at most has parts."""
+    """Forwards to several observers. At most one of them has parts."""
 
     def __init__(self, *observers: Observer) -> None:
         for name in _EVENTS:

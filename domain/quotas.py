@@ -45,7 +45,7 @@ class LedgerUsage:
 
 
 class Purged(NamedTuple):
-    """What one step of deleting a tenant deleted. `is_done`: nothing of the tenant is left."""
+    """The counts of one step of deleting a tenant. `is_done`: nothing of the tenant is left."""
 
     sessions: int
     entries: int

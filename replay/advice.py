@@ -12,16 +12,17 @@ from replay.plans import cap_of, preview_of
 from replay.product import Plan
 
 LEAST_SHARE = 0.002
-"""The share of the whole bill that a cap must save for a tool."""
+"""The least share of the whole bill that a cap must save for a tool."""
 
 
 LEAST_REPLACED = 5
-"""Results of a tool that a cap must have replaced: fewer say nothing of the next ones."""
+"""The least number of results of a tool that a cap must have replaced. Fewer do not predict the next ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """For one tool. `plan` is None: leave it alone. `saved` is without definitions of tools."""
+    """The advice for one tool. `plan` is None: leave the tool alone. `saved` excludes the definitions of
+    tools."""
 
     tool: str
     plan: Plan | None
@@ -68,7 +69,7 @@ def _best(tool: str, tried: Sequence[tuple[Plan, ToolFigures | None]], total: Ou
 
 
 def policy_file(advised: Sequence[Advice]) -> str:
-    """TOML. A tool to be left alone passes whatever its size."""
+    """Returns TOML. A tool that is left alone passes, whatever its size."""
     lines = []
     for one in advised:
         if one.plan is None:
@@ -85,7 +86,7 @@ def policy_file(advised: Sequence[Advice]) -> str:
 
 
 def _header(tool: str) -> str:
-    """The table of exactly this tool: its name is no glob."""
+    """Returns the table of exactly this tool: its name must not be read as a glob."""
     if re.fullmatch(r"[A-Za-z0-9_-]+", tool):
         return f"[tools.{tool}]"
     name = json.dumps(escape(tool), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""What other ways of handling a large result would have shown: clients' own limits, and truncation."""
+"""What other ways of handling a large result would have shown: the limits of clients, and truncation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ CLEARED = "[Old tool result content cleared]"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The part of a result that is shown. `has_file`: the whole is in a file that a shell can search."""
+    """The part of a result that is shown. `has_file`: the whole result is in a file that a shell can
+    search."""
 
     text: str
     has_file: bool = False
@@ -57,4 +58,4 @@ BASELINES: dict[str, Callable[[str], Cut | None]] = {
     "Codex's own": codex,
     "truncate to 12 KB": truncation,
 }
-"""By label. Each returns None for a result that it shows whole."""
+"""The baselines by label. Each returns None for a result that it shows whole."""

@@ -39,7 +39,8 @@ class Money:
         self.dollars += relative * (prices.dollars or 0.0)
 
     def __iadd__(self, other: "Money") -> "Money":
-        """Adds multiples of powers of two: the sum of many runs is exact, and the same in any order."""
+        """Adds multiples of powers of two, so that the sum of many runs is exact, and the same in any
+        order."""
         self.relative += round(other.relative * _PARTS) / _PARTS
         self.dollars += round(other.dollars * _DOLLAR_PARTS) / _DOLLAR_PARTS
         return self
@@ -68,7 +69,7 @@ class CountedRun:
     billed: Volume | None = None
     counted_output: int = 0
     later: list[float] = field(default_factory=list)
-    """By step: what a token that enters there costs in all, relative."""
+    """By step, the total cost of a token that enters there, relative to fresh input."""
 
 
 def counted(run: Run, tokenizer: Tokenizer, model: str | None) -> CountedRun:
@@ -86,7 +87,7 @@ def counted(run: Run, tokenizer: Tokenizer, model: str | None) -> CountedRun:
             counted_output += written
             entering.append(turn_tokens)
         else:
-            # In slices: the tokens of all of a large result would take twice its bytes.
+            # In slices, because the tokens of a large result would take twice its bytes.
             entering.append(count_in_slices(tokenizer, step.text))
         if isinstance(step, Turn) and step.usage is not None and step.usage.output:
             written = step.usage.output
@@ -105,7 +106,7 @@ def _written(call: ToolUse) -> str:
 
 
 def _is_cached(run: Run) -> bool:
-    """False if the provider billed several requests, and none of them read from a cache."""
+    """False if the provider billed several requests and none of them read from a cache."""
     usages = [turn.usage for turn in run.turns if turn.usage is not None]
     return len(usages) < 2 or any(usage.cache_read or usage.cache_write for usage in usages)
 
@@ -120,7 +121,7 @@ def _prefix(run: Run, entering: Sequence[int]) -> int:
 
 
 def _billed(run: Run) -> Volume | None:
-    """None unless each turn has its usage."""
+    """Returns None unless each turn has its usage."""
     usages = [turn.usage for turn in run.turns]
     known_usages = [usage for usage in usages if usage is not None]
     if not known_usages or len(known_usages) < len(usages):
@@ -158,7 +159,7 @@ class _Context:
         self._fresh += tokens
 
     def change(self, segment: int, tokens: int) -> None:
-        """Changes a segment: what stands behind it must be written to the cache again."""
+        """Changes a segment. The segments after it must be written to the cache again."""
         self.segments[segment] = tokens
         self._cached = min(self._cached, segment)
         self._read = sum(self.segments[: self._cached])

@@ -28,7 +28,7 @@ _WRITERS = {".html": html.text, ".htm": html.text, ".json": json_report.text}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the table. Answers 2 where nothing could be read. Raises ConfigError."""
+    """Prints the table. Returns 2 if no transcript could be read. Raises ConfigError."""
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
@@ -93,7 +93,7 @@ def _caps(text: str | None) -> list[int]:
 def _summary(
     options: argparse.Namespace, settings: Settings, caps: list[int], notes: Notes
 ) -> ReplaySummary | None:
-    """None if no run was found."""
+    """Returns None if no run was found."""
     plans = capped_plans(caps)
     policy = load_policies(settings).policy("")
     candidates, varied = previewed_plans(policy), variants(policy)

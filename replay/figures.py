@@ -9,7 +9,7 @@ from replay.bill import Money, OfferTime, Volume
 from replay.sums import Addable
 
 LEAST_USES = 50
-"""The fewest uses of which percentages are given."""
+"""The fewest uses for which percentages are shown."""
 
 
 @dataclass(slots=True)
@@ -60,11 +60,11 @@ class Outcomes(Addable):
 
     @property
     def is_priced(self) -> bool:
-        """True if every run's model has a known price: then bills are in dollars."""
+        """True if every run's model has a known price. Then bills are in dollars."""
         return self.runs > 0 and self.priced_runs == self.runs
 
     def amount(self, money: Money) -> float:
-        """In the unit that is printed: dollars, or tokens of fresh input."""
+        """Returns the amount in the printed unit: dollars, or tokens of fresh input."""
         return money.dollars if self.is_priced else money.relative
 
 
@@ -105,7 +105,7 @@ MOST_LITERALS = 500
 
 @dataclass(slots=True)
 class Figures(Addable):
-    """All that is known of the runs so far."""
+    """The figures of all runs so far."""
 
     by_end: dict[str, Outcomes] = field(default_factory=dict)
     tools: dict[str, ToolSizes] = field(default_factory=dict)

@@ -7,21 +7,23 @@ from policies.policy import Policy
 from replay.product import Plan
 
 CAPS = (4096, 8192, 12_288, 30_000)
-"""Shown where the command names none."""
+"""The caps that are shown if the command names none."""
 
 ADVISED_CAPS = (2048, 4096, 8192, 12_288, 20_480, 30_000)
 _PREVIEWS = ("sketch", "head-tail")
 
 IN_FORCE = Plan("policy in force")
 OURS = (IN_FORCE.label, "cap ", "with ")
-"""How the labels of policies begin, unlike those of baselines, which offer no tools."""
+"""The beginning of the labels of policies. Labels of baselines begin differently, as baselines offer no
+tools."""
 
 
 _VARIANTS: tuple[tuple[str, str], ...] = (("preview", "none"), ("repeat", "name"))
 
 
 def variants(policy: Policy) -> list[Plan]:
-    """The policy in force with one more key for every tool; those that it has already are left out."""
+    """Returns the policy in force with one more key for every tool. Keys that the policy already has are left
+    out."""
     return [
         Plan(f"with {key} = {value}", ((key, value),))
         for key, value in _VARIANTS

@@ -47,7 +47,7 @@ class Plan:
 
     @property
     def names_repeats(self) -> bool:
-        """What it shows depends on the results before in the same run."""
+        """True if the text depends on earlier results in the same run."""
         return ("repeat", "name") in self.keys
 
     @property
@@ -90,7 +90,7 @@ _ENTRY_CHARS = 200
 
 
 class _Memory(dict[tuple[object, ...], Kept]):
-    """What the product made of results. Forgets all of it after 16 Mi characters."""
+    """Remembers what the product made of results. Forgets everything after 16 Mi characters."""
 
     _chars = 0
 
@@ -128,8 +128,8 @@ class _Body:
 
 
 class Product:
-    """One runtime. What a run stored is deleted after it. The same result comes in many runs: it is governed
-    once under each plan, and each question about it is asked once."""
+    """One runtime. The results of a run are deleted after it. Many runs hold the same result: each result is
+    governed once under each plan, and each question about it is asked once."""
 
     def __init__(self, rt: Runtime) -> None:
         self._rt = rt
@@ -211,7 +211,8 @@ class Product:
         return self._held.keep(key, self._body.holds(literal, is_quote=is_quote))
 
     async def end_plan(self, plan: Plan) -> None:
-        """Deletes what the run stored under the plan: no run has more than one or two copies in memory."""
+        """Deletes the results that the run stored under the plan, so that memory holds only one or two copies
+        of each."""
         self._handles.pop(plan.label, None)
         key = self._sessions.pop(plan.label, None)
         ended = await self._rt.ledger.end(key) if key is not None else None
@@ -219,7 +220,7 @@ class Product:
             await self._rt.store.delete_session(key, ended.first_live_epoch)
 
     async def end_run(self) -> None:
-        """Drops the indexes of what was deleted: all plans of a run share them."""
+        """Drops the indexes of deleted results. All plans of a run share the indexes."""
         self._body = _Body("", b"")
         await self._rt.indexes.sweep(self._rt.store)
 
@@ -243,7 +244,7 @@ class Product:
         return f"call_{self._calls:012d}"
 
     async def _handle(self, subject: ReplayedResult, plan: Plan) -> Handle:
-        """That of this run: the text may be remembered from another."""
+        """Returns the handle in this run. The text may be remembered from another run."""
         handle = self._handles.get(plan.label, {}).get(subject.digest)
         if handle is None:
             handle = (await self._govern(subject, plan)).handle
@@ -259,7 +260,7 @@ class Product:
         key = self._sessions.get(plan.label)
         if key is None:
             self._number += 1
-            # All of one length: the room for an answer is what its handle leaves.
+            # All handles have one length, because the room for an answer depends on the handle's length.
             key = self._sessions[plan.label] = SessionKey(_TENANT, f"replay-{self._number:012d}")
             self._rt.policies.check_override(plan.policy)
             change = SessionChange(frozenset({"policy"}), policy=plan.policy)

@@ -56,7 +56,7 @@ class _Way:
     definitions: int = 0
     last_results: int = 0
     is_shown: bool = True
-    """False: only what it costs by tool is of interest, for the advice."""
+    """False if only its cost by tool is needed, for the advice."""
 
     @property
     def first_stored(self) -> int | None:
@@ -156,7 +156,7 @@ class _OneRun:
             sizes.uses += uses[number]
 
     def _billed(self, recorded: Money, volume: Volume) -> None:
-        """Beside what was billed: the same prices, for the tokens of the provider's own report."""
+        """Prices the billed tokens as the bill prices its own, to compare both."""
         billed = self._counted.billed
         if billed is None:
             return
@@ -201,7 +201,7 @@ class _OneRun:
         return _Way(label, views)
 
     def _whole(self) -> _Way:
-        """The results without the cuts of the client, where the transcript has both."""
+        """Returns the results without the cuts of the client, if the transcript has the whole results."""
         texts = (result.whole for result in self._results)
         return _Way(WHOLE, [_PASSES if text is None else _View(self._text(text)) for text in texts])
 
@@ -282,8 +282,8 @@ class _OneRun:
     async def _rounds(
         self, way: _Way, step: int, needed: Sequence[Use], answers: dict[int, list[str]]
     ) -> list[list[int]]:
-        """One question for each result that something is needed of, all in one turn; a second turn for those
-        whose answer does not hold all of it."""
+        """Asks one question for each result that is needed, all in one turn. Asks in a second turn for the
+        results whose answer does not hold everything that is needed."""
         results = [one for one in dict.fromkeys(use.result for use in needed) if way.views[one].plan]
         if not results:
             return []

@@ -29,7 +29,8 @@ MOST_DOCUMENT_BYTES = 256 << 20
 """A larger JSON document, line of JSON lines, or session of OpenCode is left out."""
 
 MOST_LINES_WITHOUT_RECORD = 1_000_000
-"""After so many the rest of a file is left out: a compressed file of 1 MB can hold a thousand million."""
+"""The most records of a file. The rest is left out: a compressed file of 1 MB can hold a thousand million
+records."""
 
 MOST_RUN_CHARS = 64 << 20
 """A run with more text than this is left out: `retrieve` searches no larger result either."""
@@ -66,7 +67,7 @@ SINGULAR = {
 
 
 def printable(name: str) -> str:
-    """A name that does nothing to a terminal."""
+    """Returns a name without control characters of a terminal."""
     return "".join(char if char.isprintable() else "?" for char in name)
 
 
@@ -127,7 +128,7 @@ def is_opencode_session(folder: Path) -> bool:
 
 
 def size_of(path: Path) -> int:
-    """Bytes that are read of the disk; 0 if that is not known."""
+    """Returns the bytes that are read of the disk; 0 if that is not known."""
     try:
         return path.stat().st_size
     except OSError:
@@ -205,10 +206,11 @@ class _Bounded(io.RawIOBase):
 
 
 def _opened(path: Path) -> _Bounded:
-    """Raises OSError, also for what is no regular file: a pipe or a device might never end."""
+    """Opens a file. Raises OSError, also for a file that is not regular: a pipe or a device might never
+    end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError("not a regular file")
-    # O_NONBLOCK: a file that was replaced by a pipe in between is not waited for.
+    # O_NONBLOCK, so that opening does not wait if a pipe has replaced the file meanwhile.
     return _Bounded(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
 
 
@@ -319,7 +321,7 @@ def _decoded(line: bytes) -> Any:
 
 
 _Data = bytes | None
-"""JSON; None for what is not there, or cannot be read."""
+"""Returns the value of a JSON file; None if the file does not exist or cannot be read."""
 
 
 def _session(
@@ -364,7 +366,7 @@ def _stored_messages(folder: Path, notes: Notes) -> Iterator[tuple[_Data, Iterat
 
 
 def _content(path: Path, notes: Notes) -> _Data:
-    """One byte more than MOST_DOCUMENT_BYTES of a file that is larger."""
+    """Reads at most MOST_DOCUMENT_BYTES and one more byte, which shows that the file is larger."""
     try:
         with _opened(path) as raw, io.BufferedReader(raw) as file:
             return file.read(MOST_DOCUMENT_BYTES + 1)
@@ -417,6 +419,6 @@ def _reads_a_table(action: int, table: str | None, column: str | None, name: str
 
 
 def _cell(database: sqlite3.Connection, query: str, row: int) -> _Data:
-    """None for a row that was deleted after its number was read."""
+    """Returns None for a row that was deleted after its number was read."""
     found = database.execute(query, (row,)).fetchone()
     return None if found is None else found[0] or b""

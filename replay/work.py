@@ -18,17 +18,17 @@ from replay.sources import runs_of, size_of
 
 _MOST_PROCESSES = 8
 _ALONE_BYTES = 1 << 20
-"""Less than this is replayed by this process: another one takes a second to start."""
+"""With less data, this process replays it alone: another process takes a second to start."""
 
 _BATCH_CHARS = 1 << 19
 _WAITING_CHARS = 32 << 20
-"""More are not read ahead of the processes that replay them."""
+"""The most batches that are read ahead of the processes that replay them."""
 
 _RUNS_A_RUNTIME = 100
-"""After so many runs the runtime, whose ledger keeps an entry for each result, is opened again."""
+"""The number of runs after which the runtime is opened again. Its ledger keeps an entry for each result."""
 
 Watch = Callable[[int, int], None]
-"""Called with the number of runs that are done, and the bytes of the files that were read."""
+"""Called with the number of finished runs, and the bytes of the files that were read."""
 
 
 class Replayer:

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # What the start builds stays: the server enables the collector once it listens.
+    # The objects of the start stay: the server enables the collector once it listens.
     gc.disable()
     # Pydantic would look through every installed package for plugins, which takes 35 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -56,11 +56,12 @@ class Trial:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the table and the texts asked for. Answers 1 where the service refuses. Raises ConfigError."""
+    """Prints the table and the texts that were requested. Returns 1 if the service refuses. Raises
+    ConfigError."""
     for name, known in (("show", ("all", *OUTCOMES)), ("profile", tuple(Profile))):
         if getattr(options, name) not in (None, *known):
             raise ConfigError(f"--{name}: one of {', '.join(known)}.")
-    # What the service would log of these results says nothing here.
+    # Log lines about these results are not about the service.
     logging.getLogger().addHandler(logging.NullHandler())
     result = _result(options)
     with _content(options.file) as source:
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _result(options: argparse.Namespace) -> ToolResult:
-    """The arguments of a tool that read this file."""
+    """Returns a result with the arguments of a tool that reads this file."""
     piped = options.file == "-"
     return ToolResult(
         SessionKey("trial", "try"),

@@ -99,7 +99,7 @@ class Audit(Observer):
             touched.code = error.code
 
     def told(self, error: SpillgateError, handles: Iterable[str] = ()) -> None:
-        """Nothing is noted of a text that is no handle."""
+        """Records the error at each handle. A text that is not a handle is not recorded."""
         if (touched := _touched.get()) is None:
             return
         named = [str(handle) for handle in map(_handle_in, handles) if handle]

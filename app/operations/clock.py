@@ -29,10 +29,10 @@ SETTLED_SECONDS = 5.0
 has jumped, the processes that have seen it jump note that within a second."""
 
 STALE_SECONDS = 10.0
-"""Nor does it sweep if it has not seen the shared clock for so long."""
+"""It does not sweep either if it has not seen the shared clock for this time."""
 
 MOST_OFF_MS = 31 * 86_400_000
-"""A machine that restarted may have been off for so long. A clock that shows more has jumped."""
+"""The longest time that a machine may have been off before a restart. A clock that shows more has jumped."""
 
 RESTARTED_SECONDS = 600.0
 """Nothing is swept for so long after a start that does not know how long the machine was off: within that
@@ -119,7 +119,7 @@ class ClockWatch:
 
     @property
     def fault(self) -> str:
-        """Why this process is not ready; empty if it is."""
+        """Why this process is not ready; empty if it is ready."""
         if self._shared is None or abs(self.offset_ms) <= JUMP_MS:
             return ""
         return f"{self._difference()} Until both agree within a minute it is not ready, and deletes nothing."
@@ -178,7 +178,7 @@ class ClockWatch:
         began = time.monotonic()
         reading = await shared.read()
         ended = time.monotonic()
-        # A server read its clock at some time in between.
+        # A server read its clock at some moment during the request.
         half = int((ended - began) * 500)
         times = {name: at + half for name, at in reading.times.items()}
         jumps = [self._jump_of(name, at, half) for name, at in times.items()]
@@ -231,7 +231,7 @@ async def watch_clock(watch: ClockWatch) -> None:
 
 
 def _shown(ms: int, sign: str = "+") -> str:
-    """A span of time, as in `+5 h 0 min` or `-12 s`."""
+    """Formats a span of time, such as `+5 h 0 min` or `-12 s`."""
     seconds = round(abs(ms) / 1000)
     sign = "-" if ms < 0 else sign
     for size, unit, less, name in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):

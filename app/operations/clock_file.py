@@ -28,7 +28,7 @@ class KeptClock(msgspec.Struct, frozen=True):
 
 
 def clock_file_of(store_url: str, ledger_url: str) -> "ClockFile | None":
-    """None where nothing is kept on a disk."""
+    """Returns None if nothing is kept on a disk."""
     for url, name in ((ledger_url, "{}.clock"), (store_url, "{}/clock")):
         parts = urlsplit(url)
         if parts.scheme in ("sqlite", "disk"):
@@ -41,14 +41,14 @@ class ClockFile:
         self._path = path
 
     def read(self) -> KeptClock | None:
-        """None if there is none, or if it is damaged."""
+        """Returns None if there is no file, or if it is damaged."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=KeptClock)
         except (OSError, msgspec.DecodeError):
             return None
 
     def write(self, kept: KeptClock) -> None:
-        """Writes nothing where that is not possible: the next start then knows less."""
+        """Writes nothing if the file cannot be written. The next start then knows less."""
         with suppress(OSError):
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:

@@ -52,7 +52,7 @@ class EarlierExport(NamedTuple):
 
     @classmethod
     def find(cls, target: str) -> Self | None:
-        """None if nothing is there, or no file."""
+        """Returns None if the path names nothing, or something that is not a file."""
         path = Path(target).absolute()
         # A name that is none is an error where the file is opened.
         with suppress(OSError):
@@ -69,7 +69,7 @@ class EarlierExport(NamedTuple):
                 left -= path.stat().st_size
                 lines = [*_lines(file), *lines]
             if left <= 0:
-                # Lines are nearly in order of time: what is before them may be later than the first of them.
+                # Lines are nearly in order of time: an earlier line may be later than the first of these.
                 return {line.id for line in lines}, lines[len(lines) // 4].timestamp
         times = (line.timestamp for line in lines)
         return {line.id for line in lines}, min(times, default=self.changed_at)
@@ -77,7 +77,7 @@ class EarlierExport(NamedTuple):
 
 def _lines(file: Iterable[bytes]) -> Iterator[_Line]:
     for line in file:
-        # One that was cut off is none.
+        # A line that was cut off is skipped.
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
             yield _decode_line(line)
 
@@ -122,7 +122,7 @@ class ExportedLedger(LedgerAround):
         return receipt
 
     async def append_missing(self) -> None:
-        """Exports the entries of earlier processes that have no line. Returns when all have one."""
+        """Exports the entries of earlier processes that have no line. Returns when every entry has a line."""
         if self._earlier is None:
             return
         known, since = await run_sync(self._earlier.newest)
@@ -151,7 +151,7 @@ class ExportedLedger(LedgerAround):
                     known.add(entry.id)
                     self._export.put_nowait(entry)
             cursor = page.next_cursor
-            # Not more at once than the queue holds.
+            # At most as many at once as the queue holds.
             await run_sync(self._export.flush, _FLUSH_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""When a service that a command has started for its user is to end."""
+"""Decides when a service that a command has started for its user ends."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -14,7 +14,8 @@ class IdleWatch:
         self._since = clock()
 
     def is_over(self, requests: int, *, is_busy: bool) -> bool:
-        """Whether no request came or was under way for so long. `requests` is how many have come so far."""
+        """Returns whether no request arrived or ran for this time. `requests` is the number of requests so
+        far."""
         if is_busy or requests != self._requests:
             self._requests, self._since = requests, self._clock()
         return self._clock() - self._since >= self._seconds

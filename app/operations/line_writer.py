@@ -21,7 +21,7 @@ from machine.descriptors import write_all
 STANDARD_OUTPUT = "-"
 KEPT_FILES = 5
 MOST_AT_ONCE = 32
-"""Fewer than the lines of the smallest file that is rotated."""
+"""Fewer lines than in the smallest file that is rotated."""
 PAUSE_SECONDS = 0.02
 CLOSE_SECONDS = 6.0
 MOST_WAITING = 20_000
@@ -40,7 +40,7 @@ log = logging.getLogger("spillgate.lines")
 
 class LineOutput(Protocol):
     def write(self, lines: bytes) -> None:
-        """Raises OSError if not all is written."""
+        """Raises OSError if not all bytes are written."""
         ...
 
     def close(self) -> None: ...
@@ -79,7 +79,7 @@ class LineWriter(Generic[T]):
             self._lose(f"{self._most_waiting:,} lines wait: what reads them has stopped, or is too slow", 1)
 
     def flush(self, seconds: float) -> bool:
-        """Returns when all items are written, or after so many seconds: then False."""
+        """Returns True when all items are written; False after this many seconds."""
         written = threading.Event()
         self._waiting.put(written)
         return written.wait(seconds)
@@ -227,7 +227,8 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _lacks_newline(path: Path) -> bool:
-    """Whether its last line lacks the newline, because the disk was full and the process was killed."""
+    """Returns whether its last line lacks the newline, because the disk was full and the process was
+    killed."""
     if path.is_file():
         with suppress(OSError), path.open("rb") as file:
             # Of an empty file this raises OSError.

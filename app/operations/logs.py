@@ -72,7 +72,7 @@ def describe_request(**fields: str | None) -> None:
 
 
 def described(name: str) -> str | None:
-    """A field of the request under way that is known by now."""
+    """Returns a field of the current request; None if the field is not known yet."""
     value: str | None = (_request.get() or {}).get(name)
     return value
 
@@ -202,7 +202,7 @@ def configure_logging(level: str, style: LineStyle = "auto", stream: TextIO | No
 
 
 def flush_log() -> None:
-    """Returns when the lines before are written, or after FLUSH_SECONDS."""
+    """Returns when all earlier lines are written, or after FLUSH_SECONDS."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 
@@ -240,8 +240,8 @@ class RequestLog(Observer):
     def stored(
         self, result: ToolResult, stored: StoredResult, entry: AccountingEntry, *, warns: bool
     ) -> None:
-        """The operator's cue that a tool is too chatty. Without a trigger its view caps left something
-        out."""
+        """Shows the operator that a tool returns large results. Without a trigger, its view caps left
+        something out."""
         namespace, _ = split_tool_name(result.tool_name, result.tool_namespace)
         reason = "view_caps" if entry.trigger is None else entry.trigger.value
         measure = stored.measure

@@ -87,7 +87,7 @@ class Readiness:
         """Accounting entries of all tenants, counted with what they use."""
         self._uses_until = -math.inf
         self._fullness: list[str] = []
-        """Whether store or ledger had no room at the last check."""
+        """Whether store or ledger was full at the last check."""
         self._full_tenants: dict[str, str] = {}
         self._logged: list[str] = []
 
@@ -124,12 +124,12 @@ class Readiness:
 
     @property
     def down_seconds(self) -> float:
-        """How long checks of store or ledger have failed since the start, this outage included."""
+        """Returns how long checks of store or ledger have failed since the start, including this outage."""
         now = 0.0 if self._down_since is None else monotonic() - self._down_since
         return self._down_seconds + now
 
     def invalidate(self) -> None:
-        """A write has failed: the results of earlier checks are not used again."""
+        """Called when a write has failed: the results of earlier checks are not used again."""
         self._invalidated_at = monotonic()
         self._uses_until = -math.inf
 
@@ -175,7 +175,7 @@ class Readiness:
             failed = StoreUnavailable(self._clock.fault)
         if failed is not None:
             self._down_since = self._down_since or began
-            # Each reason once: in one outage two may alternate.
+            # Each reason is logged once, because two reasons may alternate in one outage.
             if failed.why not in self._why_down:
                 self._why_down.add(failed.why)
                 log.warning("Not ready.", extra={"fields": {"why": failed.why}})
@@ -189,7 +189,7 @@ class Readiness:
     def _near_quotas(self, use: TenantUse) -> Iterator[str]:
         for quota, used, cap in use.shares():
             if quota == "ledger_max_bytes":
-                # The oldest entries go into sums there: nothing is to be done.
+                # At this bound the oldest entries go into sums, and the operator need not act.
                 continue
             if not 0 < cap * WARNED_UNTIL <= used:
                 continue

@@ -1,4 +1,4 @@
-"""What may be logged again and again is logged once a minute for each reason, with how often it came."""
+"""Limits repeated log lines to one a minute for each reason, with the number of repetitions."""
 
 import math
 from collections.abc import Callable, Hashable
@@ -6,7 +6,7 @@ from time import monotonic
 
 REPEAT_SECONDS = 60.0
 MOST_REASONS = 1000
-"""Reasons that are remembered; past them, all are forgotten and may be logged again."""
+"""The most reasons that are remembered. Past this number all are forgotten, and may be logged again."""
 
 
 class RepeatFilter:
@@ -15,8 +15,8 @@ class RepeatFilter:
         self._logged: dict[Hashable, tuple[float, int]] = {}
 
     def note(self, reason: Hashable, times: int = 1) -> int | None:
-        """How many times the reason was noted without being logged before this one; None: this one is not
-        logged either."""
+        """Returns how many times the reason was noted without being logged; None if it is not logged this
+        time either."""
         now = self._now()
         at, count = self._logged.get(reason, (-math.inf, 0))
         if now < at + REPEAT_SECONDS:

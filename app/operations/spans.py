@@ -37,7 +37,7 @@ from domain.results import StoredResult, ToolResult
 log = logging.getLogger("spillgate.traces")
 
 CLOSE_SECONDS = 2.0
-"""At the end, spans that were not exported yet have this long."""
+"""The seconds at the end for spans that were not exported yet."""
 
 _OPERATION = "gen_ai.operation.name"
 _TOOL_NAME = "gen_ai.tool.name"
@@ -221,7 +221,7 @@ def _fail_by(error: BaseException) -> None:
 
 
 def _name_trace() -> None:
-    """In the lines of the log."""
+    """Adds the id of the trace to the log lines of the request."""
     if (span := get_current_span()).is_recording():
         describe_request(trace_id=f"{span.get_span_context().trace_id:032x}")
 

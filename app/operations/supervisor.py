@@ -68,7 +68,7 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, object]) -> None:
-        """Begins a write that no caller waits for. An error means that the entry is lost, and is logged."""
+        """Starts a write that no caller waits for. An error means that the entry is lost, and is logged."""
         self._begin(work).add_done_callback(_log_lost_entry)
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:

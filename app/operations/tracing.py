@@ -1,4 +1,5 @@
-"""Where spans go, and what they continue. Nothing of OpenTelemetry is imported unless an endpoint is set."""
+"""Where spans are exported, and which trace they continue. Imports OpenTelemetry only if an endpoint is
+set."""
 
 import importlib.util
 import os
@@ -15,7 +16,7 @@ _PROTOCOL = "http/protobuf"
 
 
 Carrier = Mapping[str, str]
-"""`traceparent` and `tracestate`, as far as they came."""
+"""The headers `traceparent` and `tracestate` of a request, if it has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class TraceTarget:
 
 
 def trace_target(environ: Mapping[str, str] = os.environ) -> TraceTarget:
-    """What the standard OTEL_* variables ask for. A fault is no reason not to start: the variables are often
+    """Reads the standard OTEL_* variables. A fault in them does not stop the start, because they are often
     set for all programs of a machine or a cluster."""
     own = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
     common = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")

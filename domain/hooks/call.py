@@ -29,7 +29,7 @@ _MESSAGE_BYTES = 1000
 """The most bytes of a handle message for a coding agent, with its preview."""
 
 _ANSWER_BYTES = 3072
-"""An answer to a question about a stored result."""
+"""The usual size of an answer to a question about a stored result."""
 
 PAYING_BYTES = 3 * (650 + _ANSWER_BYTES)
 """What an agent shows of a result that it has cut is replaced from this size on: three times a handle message
@@ -76,7 +76,8 @@ class HookCall(NamedTuple):
 
     @property
     def is_governable(self) -> bool:
-        """False for a result of Spillgate itself, and for names that POST /results does not take."""
+        """False for a result of Spillgate itself, and for a tool name or call id that POST /results
+        rejects."""
         command = self.arguments.get("command") if isinstance(self.arguments, dict) else None
         is_own = OWN_TOOL.fullmatch(self.tool) or (
             isinstance(command, str) and _OWN_COMMAND.fullmatch(command)
@@ -164,7 +165,7 @@ def ended_session(payload: Any) -> str | None:
 
 
 def session_of(session: str, payload: Any) -> str:
-    """A subagent has a window of its own, and so a session of its own."""
+    """A subagent has its own window, and so its own session."""
     agent = text_in(payload, "agent_id")
     return session if agent is None else f"{session}.{agent}"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def text_in(value: Any, name: str) -> str | None:
-    """The member of this name; None if it is no text, or empty."""
+    """Returns the member of this name; None if the member is not a text, or is empty."""
     text = value.get(name) if isinstance(value, dict) else None
     return text if isinstance(text, str) and text else None
 
@@ -27,12 +27,13 @@ def texts_of(blocks: Any) -> list[str] | None:
 
 
 def only_texts(blocks: Any) -> list[str] | None:
-    """The texts of such a list; None also if something else, such as a picture, would be lost."""
+    """Returns the texts of such a list; None also if a replacement would lose another block, such as a
+    picture."""
     texts = texts_of(blocks)
     return texts if texts is not None and len(texts) == len(blocks) else None
 
 
 def in_blocks(blocks: list[Any], text: str) -> list[Any]:
-    """The blocks with `text` in place of their texts; pictures and others stay."""
+    """Returns the blocks with `text` in place of their texts. Pictures and other blocks stay."""
     others = [block for block in blocks if texts_of([block]) is None]
     return [{"type": "text", "text": text}, *others]

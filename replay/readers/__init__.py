@@ -28,5 +28,5 @@ LOOKED_AT = 20
 
 
 def recognised(records: Sequence[Any]) -> TranscriptFormat | None:
-    """The format of a file with these first records; None without any."""
+    """Returns the format of a file with these first records; None for an unknown format."""
     return next((one for one in FORMATS.values() if records and one.recognises(records)), None)

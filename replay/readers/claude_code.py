@@ -105,7 +105,7 @@ class _Reading:
                 self.run.steps.append(Input(text))
 
     def _add_attachment(self, rendered: Any, attachment: Any) -> None:
-        """What the client adds to the context by itself: `rendered` in newer versions."""
+        """Returns what the client itself adds to the context: `rendered` in newer versions."""
         match rendered, attachment:
             case [*messages], _:
                 texts = [text_of(one.get("content")) for one in messages if isinstance(one, dict)]
@@ -119,7 +119,7 @@ class _Reading:
 
 
 def _whole(response: Any, shown: str) -> str | None:
-    """The whole output, where the record has it beside what the model was shown."""
+    """Returns the whole output, if the record has it beside what the model was shown."""
     match response:
         case {"persistedOutputSize": int(size), "stdout": str(out)} if size > len(out.encode()):
             return None

@@ -11,7 +11,7 @@ NAME = "messages"
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 _JUDGED = {"success": True, "pass": True, "passed": True, "failure": False, "fail": False, "failed": False}
 _MOST_TOKENS = 1_000_000_000_000
-"""In one request. Larger numbers could not be added up as floats."""
+"""The most tokens of one request. Larger numbers could not be added exactly as floats."""
 _FLAGS = ("passed", "resolved", "success")
 
 
@@ -129,7 +129,7 @@ def objects_in(value: Any) -> list[dict[str, Any]]:
 
 
 def text_of(content: Any) -> str:
-    """The texts of a string, or of a list of content blocks."""
+    """Returns the texts of a string, or of a list of content blocks."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -179,7 +179,7 @@ def counts(value: Any, *names: str) -> list[int]:
 
 
 def name_in(value: Any) -> str | None:
-    """The text, None for an empty one and for anything else."""
+    """Returns the text; None for an empty text and for any other value."""
     return value if isinstance(value, str) and value else None
 
 

@@ -46,7 +46,7 @@ class ReplaySummary:
         return dollars(money.dollars) if self.is_priced else tokens(money.relative)
 
     def saved(self, money: Money, recorded: Money) -> str:
-        """The share saved; the amount where there are too few uses for a percentage."""
+        """Returns the share saved; the amount if there are too few uses for a percentage."""
         before, after = self.amount(recorded), self.amount(money)
         if not self.has_percentages:
             return self.money(Money(recorded.relative - money.relative, recorded.dollars - money.dollars))
@@ -157,7 +157,7 @@ def to_do(summary: ReplaySummary) -> str:
 
 
 def faults(notes: Notes) -> list[str]:
-    """What could not be read, and what is not known."""
+    """Lists what could not be read, and what is not known."""
     sentences = [
         f"{plural(count, SINGULAR[reason], reason)}: {', '.join(map(printable, notes.named[reason]))}"
         f"{', …' * (count > len(notes.named[reason]))}"
@@ -172,7 +172,7 @@ def faults(notes: Notes) -> list[str]:
 
 
 def billed_line(summary: ReplaySummary) -> str:
-    """How far the bill's model is from billed usage; "" where the transcripts have none."""
+    """Returns how far the bill's model is from the billed usage; "" if the transcripts have no usage."""
     shared = summary.figures.billed
     if not shared.runs:
         return ""

@@ -42,7 +42,7 @@ _ONCE = frozenset(
 )
 MET_HOSTS = 64
 PROBES = frozenset({"/livez", "/readyz", "/proof"})
-"""Open, also where pages need a key."""
+"""Paths that are open even if pages need a key."""
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."
 
 _BROWSER_ASKS = 'Basic realm="Spillgate: the password is an API key", charset="UTF-8"'
@@ -101,7 +101,7 @@ class Access:
         except ClientDisconnected:
             pass
         except asyncio.CancelledError:
-            # The server gives up on what is still running at the end of a shutdown.
+            # The server cancels requests that still run at the end of a shutdown.
             if not body.started:
                 await self._refuse(Draining(SHUTTING_DOWN), request, scope, body)
             raise
@@ -112,7 +112,7 @@ class Access:
             error.__traceback__ = error.__context__ = None
             await self._refuse(error, request, scope, body)
         except Exception:
-            # The server, to which it is passed on, logs it.
+            # The server, which gets the exception, logs it.
             if not body.started:
                 await self._refuse(InternalError(), request, scope, body)
             raise
@@ -255,7 +255,7 @@ def token_of(headers: Headers) -> str:
 
 
 def page_token_of(headers: Headers) -> str:
-    """The same for a page: the password that a browser asks for is the key. Raises Unauthorized."""
+    """Returns the key of a page: browsers send it as a password. Raises Unauthorized."""
     scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() != b"basic":
         return token_of(headers)

@@ -65,7 +65,7 @@ def _held_file(path: str) -> int | None:
     for each in (os.path.dirname(folder), folder):
         os.makedirs(each, mode=0o700, exist_ok=True)
     while (file := _locked(path)) is not None and not _is_private(file):
-        # Somebody else may have it open.
+        # Another process may have it open.
         os.unlink(path)
         os.close(file)
     return file

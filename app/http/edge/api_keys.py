@@ -18,7 +18,7 @@ from domain.handles import is_name
 log = logging.getLogger(__name__)
 
 EXPIRING_SECONDS = 14 * 86_400
-"""How long before its end a key is a warning."""
+"""The time before a key's end in which it is a warning."""
 
 _SETTING = "SPILLGATE_API_KEYS_FILE"
 _LINE = re.compile(
@@ -79,7 +79,7 @@ class ApiKeys(ReloadedKeys[KeyFile]):
 
     @property
     def warnings(self) -> list[str]:
-        """And how many keys have expired."""
+        """Includes the number of keys that have expired."""
         warnings, now = super().warnings, self._now()
         expired = sum(key.has_expired(now) for key in self._lines.keys.values())
         return [*warnings, f"{_SETTING}: keys that have expired: {expired}."] if expired else warnings
@@ -176,7 +176,7 @@ def load_keys(path: Path, *, may_be_empty: bool = False) -> KeyFile:
 
 
 def is_blank(line: str) -> bool:
-    """True for a comment, too."""
+    """Also true for a comment."""
     return not line.strip() or line.lstrip().startswith("#")
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # The extra `oidc`.
 
 
 class Credentials:
-    """`keys` None: tokens alone. `issuer` None: keys alone."""
+    """`keys` is None if only tokens are accepted, `issuer` is None if only keys are."""
 
     def __init__(self, keys: ApiKeys | None, issuer: "Issuer | None" = None) -> None:
         self._keys = keys
@@ -26,7 +26,7 @@ class Credentials:
         return self._keys.key_of(token)
 
     async def prepare(self, token: str) -> None:
-        """To be awaited before `key_of`: the issuer may have a new key."""
+        """Awaited before `key_of`, because the issuer may have a new key."""
         if self.issuer is not None and self._is_token(token):
             await self.issuer.prepare(token)
 
@@ -36,7 +36,7 @@ class Credentials:
 
     @property
     def notices(self) -> list[str]:
-        """What is wrong with the file of keys, keys that expire soon, and what is wrong with the issuer."""
+        """The warnings: faults in the file of keys, keys that expire soon, and faults of the issuer."""
         warnings = [] if self._keys is None else self._keys.notices
         if self.issuer is not None and (fault := self.issuer.keys.fault) is not None:
             warnings.append(f"The keys of SPILLGATE_OIDC_ISSUER cannot be fetched: {fault}.")

@@ -190,7 +190,8 @@ class Protocol(HttpToolsProtocol):
                 self.refused(error, method, path)
             self.transport.write(_refusal(error, headers, stored))
         if self.in_body:
-            # The app is told that the client is gone. It must not be asked for the body any more.
+            # The app is informed that the client has disconnected. It must not be asked for the body any
+            # more.
             cycle.disconnected, cycle.waiting_for_100_continue = True, False
             cycle.message_event.set()
         self.since = self.loop.time()
@@ -198,7 +199,7 @@ class Protocol(HttpToolsProtocol):
         self.transport.write_eof()
 
     def check(self, now: float) -> None:
-        """Ends what has passed its deadline."""
+        """Ends the requests and connections that have passed their deadline."""
         if self._reader_stalled(now):
             self.transport.abort()
         elif self.since is None:

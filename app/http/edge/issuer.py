@@ -19,10 +19,10 @@ from domain.errors import Forbidden, IssuerUnavailable, Unauthorized
 from domain.handles import is_name
 
 LEEWAY_SECONDS = 30.0
-"""By so much the clocks of the issuer and of this machine may differ."""
+"""The most seconds by which the clocks of the issuer and of this machine may differ."""
 
 MOST_VERIFIED = 10_000
-"""Tokens whose signature need not be checked again."""
+"""The most tokens whose signature need not be checked again."""
 
 _NAME_CHARS = 64
 
@@ -122,7 +122,7 @@ def _signed_by(token: str) -> tuple[str | None, str]:
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> object:
-    """By its name, or by the path `realm_access.roles` into objects."""
+    """Finds a claim by its name, or by a path such as `realm_access.roles` into objects."""
     if name in claims:
         return claims[name]
     value: object = claims

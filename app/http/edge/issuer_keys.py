@@ -21,11 +21,11 @@ T = TypeVar("T")
 REFRESH_SECONDS = 300.0
 RETRY_SECONDS = 10.0
 LEAST_SECONDS = 10.0
-"""Between two fetches that tokens with an unknown key ask for."""
+"""The seconds between two fetches for tokens with an unknown key."""
 WAIT_SECONDS = 2.0
-"""The most that such a request waits for the fetch."""
+"""The most seconds that such a request waits for the fetch."""
 LAST_SECONDS = 86_400.0
-"""Keys are in force this long after the last fetch that succeeded."""
+"""The time after the last successful fetch for which keys are in force."""
 FETCH_SECONDS = 10.0
 MAX_BYTES = 1 << 18
 MAX_KEYS = 100
@@ -51,7 +51,7 @@ class _KeySet(msgspec.Struct):
 
 
 class _Fault(Exception):
-    """Why the keys could not be fetched. Quotes nothing of what the issuer answered."""
+    """Why the keys could not be fetched. Quotes nothing of the issuer's answer."""
 
 
 class IssuerKeys:
@@ -87,7 +87,7 @@ class IssuerKeys:
         return suiting[0] if len(suiting) == 1 else None
 
     async def wait_for(self, kid: str | None, algorithm: str) -> None:
-        """Has an unknown key fetched, and waits WAIT_SECONDS at most."""
+        """Fetches an unknown key, and waits at most WAIT_SECONDS."""
         now = time.monotonic()
         is_known = self._fetched_at is not None and self.find(kid, algorithm) is not None
         is_recent = self._tried_at is not None and now - self._tried_at < LEAST_SECONDS
@@ -154,7 +154,8 @@ class IssuerKeys:
 
 
 def _address(url: str, name: str) -> httpx.URL:
-    """Raises _Fault for what is no URL, and for one that is neither of https nor of this machine."""
+    """Raises _Fault for a text that is not a URL, and for a URL that is neither of https nor of this
+    machine."""
     if not is_secure(url):
         raise _Fault(f"{name} is not an https URL")
     try:

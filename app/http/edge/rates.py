@@ -1,4 +1,4 @@
-"""How many requests a second a tenant with a quota may send."""
+"""The rate of requests of each tenant with a quota."""
 
 import math
 import time
@@ -47,5 +47,5 @@ class RequestRates:
         self._buckets.pop(tenant, None)
 
     def counts(self) -> dict[str, int]:
-        """The requests of each tenant that has had a quota, since the start."""
+        """The number of requests since the start, for each tenant that has had a quota."""
         return {tenant: bucket.requests for tenant, bucket in self._buckets.items()}

@@ -1,4 +1,4 @@
-"""Downloads of stored results: what all of them together read before their clients take it."""
+"""Bounds downloads of stored results: the bytes that all of them read before their clients take them."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -16,7 +16,7 @@ class ReadAhead:
         self.held = 0
 
     def next_size(self) -> int:
-        """Bytes of the next chunk: the more are held, the fewer."""
+        """Returns the bytes of the next chunk. The more bytes are held, the smaller the chunk."""
         return max(LEAST_CHUNK_BYTES, min(MOST_CHUNK_BYTES, (READ_AHEAD_BYTES - self.held) // 8))
 
     async def chunks(

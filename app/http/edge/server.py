@@ -41,12 +41,12 @@ GRACEFUL_SECONDS = 25
 _NO_MODEL = "none, unless the policy file names a backend: questions are answered by retrieval"
 
 EXTRACT_SECONDS = 20
-"""An extraction that is under way when the service is told to stop has this long to end by itself."""
+"""The seconds that a running extraction has to end by itself after the service is told to stop."""
 
 STOP_SECONDS = 29
 SWEEP_SECONDS = 1.0
 SETTLE_SECONDS = 1.0
-"""After the start: the first requests need not wait for it."""
+"""The seconds from the start to `settle_memory`, so that the first requests do not wait for it."""
 
 YOUNG_OBJECTS = 10_000
 """New objects before a garbage collection. Python's 700 cost a result of 2 KB a twentieth of its rate
@@ -70,7 +70,7 @@ class Server(uvicorn.Server):
         sockets: Sockets,
         idle: IdleWatch | None = None,
     ) -> None:
-        """With `idle`, it stops when that is over."""
+        """If `idle` is given, it also stops when the service is idle."""
         super().__init__(config)
         self._app = app
         self._settings = settings

@@ -9,10 +9,10 @@ SCHEME = "spillgate://"
 REFERENCE = re.compile(
     r"spillgate://(?P<session>[^\s/?#]{1,400})/(?P<file>[^\s/?#]{1,120})(?:(?P<rest>[?#][^\r\n]*))?"
 )
-"""The whole string. In a longer one it refers to nothing."""
+"""Matches the whole string. A reference within a longer string is not a reference."""
 
 NOT_RUN = "The tool did not run."
-"""The end of what a model reads instead."""
+"""The end of the text that the model reads instead."""
 
 TOO_DEEP = f"The arguments are nested too deeply. {NOT_RUN}"
 
@@ -22,8 +22,8 @@ UNRESOLVED = (
 
 
 def may_refer(json: str) -> bool:
-    """False if the JSON holds no reference; else it is to be decoded."""
-    # Some writers put a backslash before a slash.
+    """False if the JSON holds no reference; else it has to be decoded."""
+    # Some programs escape the slash with a backslash.
     return f'"{SCHEME}' in json or '"spillgate:\\/' in json
 
 
@@ -32,8 +32,8 @@ def is_reference(text: str) -> bool:
 
 
 def references_in(value: Any) -> list[str]:
-    """Those that are a value of JSON, or within it. The names of members are none. Raises RecursionError
-    where there are some in a value that is nested too deeply."""
+    """Yields the references among the values of JSON, at any depth. Names of members are not references.
+    Raises RecursionError if a value with references is nested too deeply."""
     references: list[str] = []
     try:
         replaced(value, lambda text, path: references.append(text))
@@ -45,7 +45,7 @@ def references_in(value: Any) -> list[str]:
 
 
 def _refers(value: Any) -> bool:
-    """Whether a reference is in a value of any depth, or in one that holds itself."""
+    """Returns whether a value holds a reference at any depth, even a value that contains itself."""
     waiting, seen = [value], set[int]()
     while waiting:
         one = waiting.pop()
