@@ -349,7 +349,7 @@ class ServiceClient:
 
     @property
     def reached(self) -> Address:
-        """Returns the address at which the service answered last."""
+        """The address at which the service answered last."""
         return self._connections.reached
 
     def request(self, request: ServiceRequest) -> ServiceAnswer:

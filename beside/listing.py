@@ -132,7 +132,7 @@ def _session(options: argparse.Namespace) -> str | None:
 
 
 def _stored(service: ServiceClient, session: str | None) -> Iterator[Stored]:
-    """Returns the results that are still stored, newest first."""
+    """Yields the results that are still stored, newest first."""
     fields = {"limit": str(_PAGE)} | ({"session_id": session} if session else {})
     while True:
         page = _fields(service, f"/results?{urlencode(fields)}")

@@ -178,7 +178,7 @@ def _fitted(node: _Node, room: int, prefix: str, *, is_whole: bool) -> str:
 
 
 def _last_chain(value: object) -> Iterator[int]:
-    """Returns the containers in which a cut text ends."""
+    """Yields the containers in which a cut text ends."""
     while isinstance(value, dict | list):
         yield id(value)
         if not value:

@@ -299,7 +299,7 @@ def _log_rows(
 
 
 def numbered_lines(source: SourceText) -> Iterator[tuple[int, bytes]]:
-    """Returns the lines of the data, and their numbers in the stored text."""
+    """Yields the lines of the data, and their numbers in the stored text."""
     data, number, start = source.data, source.line(0), 0
     while start < len(data):
         end = data.find(b"\n", start)

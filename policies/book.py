@@ -200,7 +200,8 @@ class PolicyBook:
         return [*(profiles(document.profile) if document.profile else ()), document]
 
     def _faults(self, document: PolicyDocument) -> Iterator[tuple[PolicyPath, str]]:
-        """Where the document names models or patterns that are not configured, and what is wrong there."""
+        """Yields each place at which the document names models or patterns that are not configured, with its
+        fault."""
         tables: dict[PolicyPath, SetKeys] = {("defaults",): document.defaults}
         tables |= {("tools", glob): keys for glob, keys in document.tools.items()}
         for path, keys in tables.items():
@@ -220,7 +221,7 @@ class PolicyBook:
         return any(SECRETS in names for one in tables if isinstance(names := one.get("redact"), tuple))
 
     def _detector(self, names: frozenset[str]) -> Detector | None:
-        """What finds the secrets that `redact` names; None if there is nothing to find. A pattern that the
+        """Returns the detector of the secrets that `redact` names; None if it names none. A pattern that the
         policy file no longer has is left out."""
         patterns = {name: self._patterns[name] for name in sorted(names) if name in self._patterns}
         if not patterns and SECRETS not in names:
@@ -262,7 +263,7 @@ class PolicyBook:
                 self.check_override(text)
                 for document in self._based(self._parsed(text), is_hook=is_hook):
                     keys |= _within(keys, document.for_tool(tool_name))
-                    # What the operator redacts an override may add to, and not take from.
+                    # An override may add to what the operator redacts, and may not remove from it.
                     keys["redact"] = tuple(dict.fromkeys((*operator, *keys.get("redact", ()))))
                     keys["reveal"] = reveals
                     keys["bypass"] = always_passes or keys.get("bypass", False)

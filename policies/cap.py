@@ -14,7 +14,7 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def text(oversized: Oversized) -> str | None:
-    """None if nothing is to be cut, or there is no room for both ends, the marker and the footer."""
+    """Returns None if there is nothing to cut, or no room for both ends, the marker and the footer."""
     size = oversized.shown.bytes
     below = footer(oversized)
     fixed = len(TRUNCATED.format(size).encode()) + len(below.encode())

@@ -17,13 +17,13 @@ def size_cap(facts: Facts, policy: Policy) -> bool:
     """The result is larger than a cap in force for this tool, whatever the budget."""
     is_rejected = has_too_many_rows(facts, policy)
     if facts.is_page and (is_rejected or policy.on_oversize is OutcomeKind.REJECT):
-        # A page is the way out that a rejection names: POST /check allows it, too.
+        # A rejection suggests a page, so POST /check allows one too.
         return False
     return is_rejected or exceeds(facts.measure, policy)
 
 
 def token_budget(facts: Facts, policy: Policy) -> bool:
-    """The result does not fit the session's budget, even without the pending reservations."""
+    """True if the result does not fit the session's budget, even without the pending reservations."""
     return facts.measure.tokens > _unused_tokens(facts.budget)
 
 
@@ -32,7 +32,7 @@ def _unused_tokens(budget: Budget) -> float:
 
 
 def passing_tokens(policy: Policy, budget: Budget) -> float:
-    """The most tokens of a result that may pass. Of a larger result an estimated count is enough."""
+    """The most tokens of a result that may pass. For a larger result an estimated count is enough."""
     return min(policy.max_tokens or math.inf, _unused_tokens(budget))
 
 
@@ -55,8 +55,8 @@ class Replacement(Protocol):
         ...
 
     def text(self, oversized: Oversized) -> str | None:
-        """None if the outcome has nothing to leave out, or no room for its text. `store` never returns
-        None."""
+        """Returns the text; None if the outcome has nothing to leave out, or no room for its text. `store`
+        never returns None."""
         ...
 
 
@@ -75,7 +75,7 @@ OUTCOMES: dict[OutcomeKind, Replacement] = {
 
 def is_worth(outcome: OutcomeKind, tokens: int, replaced: int) -> bool:
     """False if a replacement of `tokens` would hold at least three quarters of the `replaced` tokens: the
-    result passes then. A rejection is always worth it, as it says what to do instead; and a cap, as it is a
+    result then passes. Always True for a rejection, which says what to do instead, and for a cap, which is a
     ceiling."""
     return outcome in (OutcomeKind.REJECT, OutcomeKind.CAP) or 4 * tokens < 3 * replaced
 
@@ -83,8 +83,8 @@ def is_worth(outcome: OutcomeKind, tokens: int, replaced: int) -> bool:
 def candidate_outcomes(
     trigger: Trigger | None, policy: Policy, rows: int
 ) -> list[tuple[OutcomeKind, Trigger | None]]:
-    """The outcomes to try for a result of `rows` rows, in order; the last one always succeeds. A `trigger` of
-    None: only the view caps left something out."""
+    """Returns the outcomes to try for a result of `rows` rows, in order. The last one always succeeds. A
+    `trigger` of None: only the view caps left something out."""
     fired = trigger or Trigger.RESERVE_FAILED
     is_rejected = trigger is Trigger.SIZE_CAP and 0 < policy.reject_rows < rows
     named = [(OutcomeKind.REJECT if is_rejected else policy.on_oversize, fired), (OutcomeKind.STORE, fired)]
@@ -92,8 +92,8 @@ def candidate_outcomes(
 
 
 def would_pass(texts: Iterable[tuple[OutcomeKind, int]], replaced: int, budget: Budget) -> bool:
-    """Whether a result of `replaced` tokens passes although a trigger fired. `texts`: the outcomes to try in
-    order, with the tokens of their texts; the last is charged in any case."""
+    """Returns whether a result of `replaced` tokens passes although a trigger fired. `texts`: the outcomes to
+    try in order, with the tokens of their texts. The last is charged in any case."""
     passes = True
     for outcome, tokens in texts:
         passes = not is_worth(outcome, tokens, replaced)

@@ -117,11 +117,11 @@ _TOOLS = {
     Offer.LINES: "tool_output_lines",
     Offer.ASK: "tool_output",
 }
-"""The tools in the order in which a text names them."""
+"""Returns the tools in the order in which a text names them."""
 
 
 def _tools(policy: Policy, door: Door | None) -> list[str]:
-    """The offered tools, as the model knows them."""
+    """Returns the names of the offered tools, as the model knows them."""
     if Offer.ONE in policy.offer:
         return [_named(_TOOLS[Offer.ASK], policy, door)]
     return [_named(tool, policy, door) for offer, tool in _TOOLS.items() if offer in policy.offer]
@@ -134,36 +134,36 @@ def _named(tool: str, policy: Policy, door: Door | None) -> str:
 
 
 def asks_alone(policy: Policy) -> bool:
-    """Whether the only tool is the one that takes `extract` alone."""
+    """True if the only tool is the one that takes `extract` alone."""
     return set(policy.offer) == {Offer.ASK}
 
 
 def names_tool(policy: Policy, door: Door | None) -> bool:
-    """Whether it is known which tool a model behind the door has for stored results."""
+    """True if it is known which tool a model behind the door has for stored results."""
     if door is None or door.knows_tools:
         return True
     return any(tool in policy.tool_names for tool in _TOOLS.values())
 
 
 def has_tools(policy: Policy, door: Door | None) -> bool:
-    """Whether a model behind the door is given our tools."""
+    """True if a model behind the door gets our tools."""
     return bool(policy.offer) and (door is None or door.has_tools)
 
 
 def query_name(policy: Policy) -> str:
-    """What a model is offered for queries: an argument of the one tool, or a tool; "" if neither."""
+    """Returns what a model is offered for queries: an argument of the one tool, or a tool; "" if neither."""
     if Offer.ONE in policy.offer or not policy.offer:
         return "query"
     return name_for_model(_TOOLS[Offer.QUERY], policy) if Offer.QUERY in policy.offer else ""
 
 
 def has_means(policy: Policy, door: Door | None) -> bool:
-    """Whether a model behind the door is given anything with which to ask about a stored result."""
+    """True if a model behind the door gets any means to ask about a stored result."""
     return bool(policy.offer) or (door is not None and bool(door.has_shell or door.call))
 
 
 def shell_reading(handle: Handle | str) -> str:
-    """A command that runs as it stands."""
+    """Returns a command that can be run without changes."""
     return f'spillgate query {handle} "SELECT …"'
 
 

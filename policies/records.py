@@ -7,7 +7,8 @@ _QUOTE_OR_END = re.compile(r'["\n]')
 _JSON_SIGN = re.compile(r'["\\{}\[\]\n]')
 _ARRAY_OF_OBJECTS = re.compile(r"\s*\[\s*\n\s*\{")
 _MOST_CHARS = 1 << 16
-"""A longer record has a quote that is none: from its next line on, lines are records."""
+"""The longest record. A longer one has a quote that is not the start of a quoted cell: from its next line on,
+each line is a record."""
 
 
 class LineCounter:
@@ -25,7 +26,7 @@ class LineCounter:
         return self.ended + is_open - below.count("\n")
 
     def fed(self, text: str, most: int) -> int:
-        """The characters of the text that are in the first `most` rows."""
+        """Returns the number of characters of the text that are in the first `most` rows."""
         if self.reached:
             self.ended += text.count("\n")
             return 0
@@ -128,10 +129,10 @@ class Elements(LineCounter):
 
 
 def rows_of(text: str, tool_name: str, path: str | None, *, by_lines: bool) -> LineCounter:
-    """What counts the rows of a text that begins so."""
+    """Returns the counter for the rows of a text with this beginning."""
     if not by_lines and _ARRAY_OF_OBJECTS.match(text):
         return Elements()
-    # They take 50 ms to import, and only view caps need them.
+    # These imports take 50 ms, and only view caps need them.
     from content.layout import Delimited, layout_of
     from content.source_text import SourceText
 

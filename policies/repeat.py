@@ -8,7 +8,7 @@ from policies.oversized import has_means, reading
 from policies.policy import NAME, OBSERVE, Policy
 
 LEAST_BYTES = 1025
-"""Smaller results are not worth a line."""
+"""The least bytes of a result whose repeat gets a line."""
 
 
 @frozen_struct
@@ -23,8 +23,8 @@ class Earlier:
 
 
 def may_repeat(measure: Measure, policy: Policy, door: Door | None) -> bool:
-    """True if a repeat of the result is told. The model must be able to ask for it: what it was shown may
-    have left its context since."""
+    """True if the repeat is replaced by a line. The model must be able to ask for the result, because its
+    text may have left the context since."""
     is_on = policy.repeat is NAME and not policy.bypass and policy.mode is not OBSERVE
     return is_on and measure.bytes >= LEAST_BYTES and has_means(policy, door)
 

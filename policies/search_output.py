@@ -19,7 +19,7 @@ LAST_LINES = re.compile(rf"(?:\A|\n)(?:\r?\n)?(?P<footer>(?:{_SUMMARY} )?{_FOOTE
 """The footer that a tool with view caps of its own, or an earlier view, puts below the rows."""
 
 FOOTER_CHARS = 512
-"""No footer is longer, with the line ends around it."""
+"""The most characters of a footer, including the line ends around it."""
 
 _NO_MATCH = re.compile(rf"\s*(?:--|{_SUMMARY}|(?:{_SUMMARY} )?{_FOOTER})?\s*")
 """A separator, a summary, a footer or an empty row."""
@@ -89,7 +89,7 @@ def _parsed(text: str, is_shown: bool) -> _Row:
     if " " in file and not _ENDING.search(file):
         found = None
     if "-" in (head := text[:_PREFIX_CHARS]):
-        # A file may have numbers in its name.
+        # The name of a file may contain numbers.
         numbers = islice(_CONTEXT.finditer(head), _MOST_PARSES)
         contexts = [(text[: max(0, one.start(1) - 1)], int(one[1])) for one in numbers]
     return _Row(text, is_shown, (file, int(found[2])) if found else None, contexts)
@@ -135,7 +135,7 @@ class _Numbered:
         return None
 
     def found(self, rows: int) -> Tally | None:
-        """None if most rows have no number, or none is a match."""
+        """Returns None if most rows have no number, or no row is a match."""
         if self.tally.total <= self.others or 10 * self.others > rows:
             return None
         # A context of a file that has no match is a match whose file has a date in its name.
@@ -151,7 +151,7 @@ def _has_bare_number(row: _Row) -> bool:
 
 
 class _Counted:
-    """One row a file: its path and the number of its matches."""
+    """One row for each file: its path and the number of its matches."""
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -240,7 +240,7 @@ class SearchRows:
         self._waiting = row
 
     def finish(self) -> Tally | None:
-        """None where matches cannot be told from lines of context."""
+        """Returns None if matches cannot be distinguished from lines of context."""
         if self._waiting is not None:
             self._look(self._waiting, _Row("", False))
             self._waiting = None
@@ -291,7 +291,7 @@ def tally(rows: Sequence[str], shown: int = 0) -> Tally | None:
 
 
 def matches_by_file(found: Tally) -> list[PathCount]:
-    """The files with the most matches, most first."""
+    """Returns the files with the most matches, most first."""
     return [PathCount(*one, found.shown_files[one[0]]) for one in found.files.most_common()]
 
 
@@ -322,7 +322,7 @@ def _most_common(
 
 
 def paths(rows: Iterable[str]) -> Iterator[str]:
-    """The rows that are nothing but a path."""
+    """Yields the rows that are only a path."""
     for row in rows:
         path = row.strip()
         if _PATH.fullmatch(path) and not _NO_MATCH.fullmatch(path):
@@ -338,6 +338,6 @@ def listed(shares: Sequence[PathCount], noun: str, plural: str) -> list[str]:
 
 
 def _below(common: str, directory: str) -> str:
-    """`common` with the next part of the directory."""
+    """Returns `common` with the next part of the directory."""
     rest = directory.removeprefix(common).lstrip("/")
     return posixpath.join(common, rest.partition("/")[0]).rstrip("/") or "."

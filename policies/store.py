@@ -16,7 +16,7 @@ _SKETCH_BYTES = 700
 _LEAST_SKETCH_BYTES = 80
 
 TOO_LARGE = "Tool output is too large"
-"""How each handle message begins."""
+"""The beginning of each handle message."""
 
 _TOO_LARGE = f"{TOO_LARGE} ({{}} bytes, {{}} lines, {{}} tokens)."
 _IS_STORED = f"{_TOO_LARGE} It is stored."
@@ -105,5 +105,5 @@ def _pass_on(door: Door) -> str:
 
 
 def _shell(door: Door | None) -> str:
-    """How a model that has our tools reads the result in a shell, if it has one."""
+    """Returns how a model that has our tools reads the result in a shell, if it has a shell."""
     return _SHELL.format(shell_reading("HANDLE")) if door is not None and door.has_shell else ""

@@ -45,7 +45,7 @@ _TOOLS = {
 """Whole names of tools whose kind is known, without case, `_` and `-`: those of the profiles' designs and of
 coding agents. A word in a name says nothing: `fetch_orders` fetches no page."""
 
-# What a tool's name may begin with.
+# A prefix that a tool's name may have.
 _NAME_KINDS = ("mcp", "rest", "agent")
 
 _NAME_KEYS = """
@@ -77,7 +77,8 @@ _LARGEST = 10**12
 
 
 def kind_of(result: ToolResult) -> ToolKind:
-    """What `tool_kind` says if it is known, else what the tool's whole name says, else the arguments."""
+    """Returns the kind by `tool_kind` if that is known, else by the tool's whole name, else by the
+    arguments."""
     if result.tool_kind is not None and (said := _KINDS.get(result.tool_kind.lower())):
         return said
     name = split_tool_name(result.tool_name, result.tool_namespace)[1]
@@ -85,7 +86,7 @@ def kind_of(result: ToolResult) -> ToolKind:
 
 
 def _kind_by_arguments(result: ToolResult) -> ToolKind:
-    """By a command, the address of a page, a pattern beside a path, or the path of a file."""
+    """Finds the kind by a command, the address of a page, a pattern beside a path, or the path of a file."""
     given = {name: value for level in reversed(_levels(result)) for name, value in level.items() if value}
     if not given:
         return ToolKind.OTHER

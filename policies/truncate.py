@@ -73,7 +73,7 @@ def _composed(oversized: Oversized, head: str, *, has_commands: bool) -> str:
 
 
 def _room_chars(above: str, oversized: Oversized) -> int:
-    """Characters that the caps leave below `above`, for text of mostly one-byte characters."""
+    """Returns the characters that the caps leave below `above`, for text of mostly one-byte characters."""
     most, policy = _most_bytes(oversized), oversized.policy
     rooms = [most - len(above.encode())] if most else []
     rooms += [policy.max_chars - len(above)] if policy.max_chars else []
@@ -81,7 +81,7 @@ def _room_chars(above: str, oversized: Oversized) -> int:
 
 
 def _most_bytes(oversized: Oversized) -> int:
-    """Bytes that the caps other than `max_chars` allow; 0 if there is no other cap."""
+    """Returns the bytes that the caps other than `max_chars` allow; 0 if there is no other cap."""
     policy = replace(oversized.policy, max_chars=0)
     return room_bytes(oversized.shown, policy, oversized.squeeze)
 
@@ -94,7 +94,7 @@ def _excess_chars(made: str, oversized: Oversized) -> int:
 
 
 def _head(data: bytes, chars: int) -> str:
-    """The first `chars` characters, without half of a CRLF."""
+    """Returns the first `chars` characters, without half of a CRLF."""
     return _shortened(data[: 4 * chars + 4].decode("utf-8", "ignore"), chars)
 
 
@@ -107,7 +107,7 @@ _STRUCTURE_CHARS = 1500
 _LINES = 50
 _NAMED = re.compile(r"([^\W\d]\w*) \(line \d+\)$")
 _PERL = re.compile(r"\\[dDhHvVRKAzZ]|\(\?|[*+?}][?+]")
-"""What `grep -E` does not know."""
+"""Syntax that `grep -E` does not have."""
 
 _COMPOSED = re.compile(r"[;&|<>]")
 _TYPES = """
@@ -216,7 +216,7 @@ def _file(seen: _Seen) -> Iterator[str]:
 
 
 def _quoted(path: str) -> str:
-    """For a shell, so that no command takes it for an option."""
+    """Returns the name in a form that no command takes for an option."""
     return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
@@ -224,7 +224,7 @@ def _parts(seen: _Seen, quoted: str, first_line: int) -> Iterator[str]:
     """Commands that show parts of a file. The result begins at `first_line` of it."""
     following = first_line + seen.next_line - seen.first_line
     if seen.oversized.measure.lines < _LINES:
-        # Few and long lines: a range of lines would be too long.
+        # The lines are few and long: a range of lines would be too long.
         span = f"{first_line},{first_line + _LINES - 1}p"
         following_bytes = f"sed -n '{span}' {quoted} | tail -c +{len(seen.head.encode()) + 1} | head -c 2000"
         yield _call(seen, "shell", command=following_bytes) + "  # Next 2000 bytes"
@@ -295,7 +295,8 @@ def _shell(seen: _Seen) -> Iterator[str]:
 
 
 def _runnable(command: str | None) -> str:
-    """The command as the first part of a pipeline; `<command>` if it is unknown or not safe to extend."""
+    """Returns the command as the first part of a pipeline; `<command>` if it is unknown or not safe to
+    extend."""
     try:
         words = shlex.split(command or "")
     except ValueError:
@@ -338,7 +339,8 @@ def _glob(seen: _Seen) -> Iterator[str]:
 
 
 def _depth(part: PathCount, seen: _Seen) -> str:
-    """A directory that has others below it in the list is listed for the files in itself."""
+    """Returns the pattern between a directory and its files: without the directories below it, if the list
+    has such directories."""
     has_others = any(one.name.startswith(f"{part.name}/") for one in seen.directories)
     return "" if has_others or part.name == "." else "**/"
 

@@ -46,7 +46,7 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def text(oversized: Oversized) -> str | None:
-    """The whole view, for a result that exceeds no other cap."""
+    """Returns the whole view, for a result that exceeds no other cap."""
     return oversized.head.decode() + footer(oversized)
 
 
@@ -84,7 +84,7 @@ class View:
 
     @property
     def cuts(self) -> bool:
-        """True once `finish` was called and something was left out."""
+        """True if `finish` was called and something was left out."""
         return self._lines.has_cut or self._has_more_rows
 
     @property
@@ -158,7 +158,7 @@ class View:
 
     @property
     def _known_total(self) -> int:
-        """What the caller or the tool's footer says; 0 if neither does."""
+        """The number that the caller or the tool's footer states; 0 if neither states one."""
         last = self._last_lines
         named = last and (last["lines"] or last["matches"])
         return max(self._result.truncated_total or 0, int(named or 0))
@@ -226,7 +226,7 @@ class _Lines:
             self._last = piece[-1]
 
     def _end(self, *, is_last: bool) -> str:
-        """Returns the current line, shortened if it is too long, and begins the next."""
+        """Returns the current line, shortened if it is too long, and starts the next line."""
         line, length = "".join(self._held), self._length
         ending = "\r" if self._last == "\r" and not is_last else ""
         self._held, self._held_chars, self._length, self._last = [], 0, 0, ""

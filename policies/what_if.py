@@ -1,4 +1,4 @@
-"""What a policy would have made of results that were governed before, estimated from their entries alone."""
+"""Estimates what another policy would have made of earlier results, from their accounting entries alone."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from policies.facts import Facts, has_too_many_rows
 from policies.policy import NAME, Policy, PolicyMode
 
 MESSAGE_TOKENS = 90
-"""Tokens of a handle message where the entries have none: that of a plain text has 87."""
+"""The tokens of a handle message if the entries have none: the message of a plain text has 87."""
 
 _REJECTION_TOKENS = 40
 _BY_BUDGET = (Trigger.TOKEN_BUDGET, Trigger.RESERVE_FAILED)
@@ -59,7 +59,7 @@ def _tokens(
 
 
 def _cap_share(measure: Measure, policy: Policy) -> float:
-    """The share of the result that the smallest cap leaves."""
+    """Returns the share of the result that the smallest cap leaves."""
     caps = (
         (policy.max_bytes, measure.bytes),
         (policy.max_chars, measure.chars),

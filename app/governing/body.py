@@ -184,7 +184,7 @@ class Body(Struct, eq=False):
 
     @property
     def has_secrets(self) -> bool:
-        """Returns whether its texts, or the members that are shown if it passes, hold a secret."""
+        """Whether its texts, or the members that are shown if it passes, hold a secret."""
         return self._masked is not None or self.masked_blocks is not None
 
     @property

@@ -124,7 +124,7 @@ class Readiness:
 
     @property
     def down_seconds(self) -> float:
-        """Returns how long checks of store or ledger have failed since the start, including this outage."""
+        """How long checks of store or ledger have failed since the start, including this outage."""
         now = 0.0 if self._down_since is None else monotonic() - self._down_since
         return self._down_seconds + now
 

@@ -56,13 +56,13 @@ export async function post(path, body, options = {}) {
   return (await request(path, { ...options, method: "POST", body })).json();
 }
 
-/** The commands of results that are stored, by handle; none with a key that reads no stored text. */
+/** The commands of stored results, by handle. Empty with a key that may not read stored text. */
 export async function storedCommands(values, options) {
   const page = await get("/results", values, options).catch(refused);
   return new Map((page?.results ?? []).map((one) => [one.handle, one.command]));
 }
 
-/** The words of the questions to a session's results, by the id of the entry; none with such a key. */
+/** The words of the questions about a session's results, by the id of the entry. Empty with such a key. */
 export async function askedWords(id, options) {
   const page = await get(`/sessions/${encodeURIComponent(id)}/questions`, { limit: 1000 }, options).catch(refused);
   return new Map((page?.questions ?? []).map((one) => [one.entry_id, one.question]));

@@ -177,7 +177,7 @@ export function about(entry) {
 const tool = (entry) => (entry.details.tool_output_handle
   ? h("a", { href: toResult(entry.details.tool_output_handle) }, named(entry.tool_name)) : named(entry.tool_name));
 
-/** `commands`: those of stored results, by handle. */
+/** `commands` are the commands of stored results, by handle. */
 export function entriesTable(entries, commands, { session = true } = {}) {
   const columns = [
     ["When", "text", (entry) => when(entry.timestamp)],

@@ -1,4 +1,4 @@
-// The lines of a stored result, however many: only those in sight are in the page, and the rest is read as one scrolls.
+// The lines of a stored result of any size. Only visible lines are in the page; others are read while the user scrolls.
 
 import { get } from "./api.js";
 import { foreign, h, whole } from "./dom.js";
@@ -9,7 +9,7 @@ const KEPT_BLOCKS = 48;
 const SHOWN_CHARS = 2000;
 const AROUND = 12;
 const REST_MS = 40;
-// Browsers lay out no element that is much taller: past it, a step of the scroll bar is several lines.
+// Browsers lay out no element that is much taller. Above this height, a step of the scroll bar is several lines.
 const TALLEST = 12_000_000;
 
 export class Lines {
@@ -108,7 +108,7 @@ export class Lines {
     this.want(from, to);
   }
 
-  /** Puts the rows `from` to before `to` into the page. Those that are there and have not changed stay. */
+  /** Puts the rows `from` to before `to` into the page. Rows that are there and have not changed stay. */
   place(from, to) {
     const before = this.drawn;
     this.drawn = new Map();

@@ -88,7 +88,7 @@ function field(name, value) {
   return input;
 }
 
-/** What a list holds: at least `most` of it, where there are so many. `more` says whether it goes on. `step` is told what is found so far. */
+/** Reads at least `most` items of a list, if it has as many. `more` says whether the list goes on. Calls `step` with the items so far. */
 export async function read(path, key, values, most, limit, signal, step) {
   const found = [];
   let cursor = null;

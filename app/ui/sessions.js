@@ -25,7 +25,7 @@ const remaining = (budget) => (budget.exhausted ? h("span", { class: "state bad"
 
 const called = ({ last_call: call }, name) => (call?.[name] ? named(call[name]) : "");
 
-/** The command of the newest stored result: of one that passed no argument is kept, and its tool is all that is known. */
+/** The command of the newest stored result. Of a result that passed no argument is kept, so only its tool is known. */
 const lastCommand = ({ last_call: call }) => (call?.command ? words(call.command) : called({ last_call: call }, "tool_name"));
 
 const CSV = [

@@ -84,7 +84,7 @@ function leaf(value, kind) {
   return h("span", {}, span, rest);
 }
 
-/** `expression` is run at once, "" for all rows; `asks` is told each that is run. Unless `isSure`, a Problem with the first is thrown. */
+/** Runs `expression` at once, "" for all rows. Calls `asks` with each expression that runs. Unless `isSure`, throws the first one's Problem. */
 export async function tablePanel(path, info, signal, { expression: first, asks, isSure }) {
   if (info.measure.bytes > MOST_QUERY_BYTES) {
     return h("p", { class: "none" }, `Queries read at most ${bytes(MOST_QUERY_BYTES)}; this has ${bytes(info.measure.bytes)}.`);
@@ -94,7 +94,7 @@ export async function tablePanel(path, info, signal, { expression: first, asks, 
   const form = h("form", { class: "bars", onsubmit: (event) => { event.preventDefault(); asks(expression.value.trim()); run(0); } }, expression,
     h("button", { type: "submit" }, "Query"), copyable(link, "Copy link"), h("button", { type: "button", onclick: download }, "CSV"));
   const asked = () => expression.value.trim() || "@";
-  // The link that is copied runs what is in the box.
+  // The copied link runs the expression in the box.
   function link() {
     asks(expression.value.trim());
     return location.href;

@@ -59,12 +59,12 @@ class Offering:
 
     @property
     def is_late(self) -> bool:
-        """Returns whether the client can be told that the tools have changed."""
+        """Whether the client can be told that the tools have changed."""
         return self.may_relist and (self.listens_as is not None or not self._is_stateless)
 
     @property
     def prefix(self) -> str:
-        """Returns the prefix of our tools' names that the model sees."""
+        """The prefix of our tools' names that the model sees."""
         if self._client is not None and self._lock is None:
             with suppress(OSError):
                 lock = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -120,7 +120,7 @@ class ResultContent(NamedTuple):
         return sum(text.size for text in self.texts)
 
     def parts(self) -> Iterator[str]:
-        """Returns the texts, joined by newlines."""
+        """Yields the texts, with a newline between two."""
         for number, text in enumerate(self.texts):
             if number:
                 yield "\n"

@@ -105,7 +105,7 @@ class _Reading:
                 self.run.steps.append(Input(text))
 
     def _add_attachment(self, rendered: Any, attachment: Any) -> None:
-        """Returns what the client itself adds to the context: `rendered` in newer versions."""
+        """Adds what the client itself puts into the context: `rendered` in newer versions."""
         match rendered, attachment:
             case [*messages], _:
                 texts = [text_of(one.get("content")) for one in messages if isinstance(one, dict)]

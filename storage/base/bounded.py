@@ -65,7 +65,7 @@ class BoundedServer(ABC):
 
     @property
     def is_away(self) -> bool:
-        """Returns whether the server did not answer the last operation."""
+        """Whether the server did not answer the last operation."""
         return self._is_away
 
     async def within(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:

@@ -100,7 +100,7 @@ class RedisConnection:
 
     @property
     def load(self) -> Load:
-        """Returns the connections of the server that uses most connections."""
+        """The connections of the server that uses most connections."""
         share = 0.0 if self._facts is None else self._facts.memory_share
         servers = self._place.servers
         running = max((one.running for one in servers), default=0)

@@ -191,7 +191,7 @@ class SqliteState:
     def _delete_entries(
         self, connection: sqlite3.Connection, gone: Sequence[tuple[int, str, int, int]]
     ) -> None:
-        """Yields each entry as `seq`, tenant, time and the bytes that it counts for."""
+        """Deletes entries. Each is `seq`, tenant, time and the bytes that it counts for."""
         connection.executemany(_FORGET_ENTRY, [(seq,) for seq, *_ in gone])
         deleted = dict[str, int]()
         for _, tenant, at, size in gone:
@@ -200,7 +200,7 @@ class SqliteState:
         sums.note_deleted(connection, deleted)
 
     def forget_groups(self, connection: sqlite3.Connection, tenant: str) -> None:
-        """Yields the entries without sums."""
+        """Deletes the groups without sums."""
         sums.forget_groups(connection, tenant)
         self._groups.forget()
 

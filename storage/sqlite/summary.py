@@ -106,7 +106,7 @@ def _spans(since: int, until: int, lengths: tuple[int, ...], deleted: int) -> li
 def _gaps(
     connection: sqlite3.Connection, wanted: EntryFilter, spans: Sequence[SummedSpan], oldest: int
 ) -> Iterator[tuple[Gap, int | None]]:
-    """Returns the gaps in the spans."""
+    """Yields the gaps in the spans."""
     known = of_groups(wanted)
     condition, values = where(known)
     tools = "ifnull(tool_name IN (?, x'00'), TRUE)"
@@ -126,7 +126,7 @@ def _gaps(
 def _noted(
     connection: sqlite3.Connection, wanted: EntryFilter, spans: Sequence[SummedSpan]
 ) -> Iterator[tuple[Gap, None]]:
-    """Returns the gaps that entries report. If such entries were deleted, the sums of their days have the
+    """Yields the gaps that entries report. If such entries were deleted, the sums of their days have the
     types."""
     for span in spans:
         days = span.since // DAY_MS, -(-span.until // DAY_MS)

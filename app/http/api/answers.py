@@ -236,7 +236,8 @@ def _weight(part: str) -> tuple[str, float]:
 
 
 def _of(weights: dict[str, float], media: str) -> float:
-    """The most specific range that holds it decides."""
+    """Returns the weight of a media type in the Accept header, that of the most specific range that includes
+    it."""
     for wanted in (media, f"{media.partition('/')[0]}/*", "*/*"):
         if wanted in weights:
             return weights[wanted]

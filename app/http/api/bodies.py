@@ -23,4 +23,5 @@ MOST = 1 << 50
 """The largest size, count or offset that is taken: an integer of every client and every ledger."""
 
 INTEGRAL = BeforeValidator(_integral)
-"""Last in an `Annotated[int, Field(strict=True)]`. Accepts 7.0, a whole number in JSON; not "7" or true."""
+"""Must be the last item in an `Annotated[int, Field(strict=True)]`. Accepts 7.0, a whole number in JSON; not
+"7" or true."""

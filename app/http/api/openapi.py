@@ -106,12 +106,12 @@ TEXT_ANSWER: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
 
 
 def json_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a request or of an answer: JSON of this schema."""
+    """Returns the content of a request or of an answer: JSON of this schema."""
     return {JSON: {"schema": schema}}
 
 
 def struct_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The schema of a struct, which the document holds once."""
+    """Returns a reference to the schema of a struct. The document holds the schema once."""
     return {"$ref": REF + kind.__name__}
 
 
@@ -190,7 +190,8 @@ def _made(kind: type[SpillgateError]) -> SpillgateError:
 
 
 def _add_examples(paths: dict[str, Any], served: list[Route]) -> None:
-    """Those of routes and of `examples.json`, by operation: the JSON of its request and of each status."""
+    """The examples of routes and of `examples.json`, by operation: the JSON of its request and of each
+    status."""
     examples = json.loads(files("app.http.api").joinpath("examples.json").read_text(encoding="utf-8"))
     every = [*TOOLS.values()]
     tools = {"tools": definitions(every, list(Mode), ToolFormat.OPENAI), "instructions": instructions(every)}
@@ -253,7 +254,8 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool, key_for_pages:
 
 
 def _security_of(route: Route, key_for_pages: bool) -> dict[str, Any]:
-    """Empty for a route that needs the key of the whole document."""
+    """Returns the `security` of a route in the document; empty for a route that needs the key of the whole
+    document."""
     traits = traits_of(route)
     if traits.is_open:
         return {"security": []}
@@ -263,7 +265,7 @@ def _security_of(route: Route, key_for_pages: bool) -> dict[str, Any]:
 
 
 def _operations(served: list[Route]) -> dict[str, Any]:
-    """Those of the routes that FastAPI does not serve, by path and method."""
+    """Returns the operations of the routes that FastAPI does not serve, by path and method."""
     return {
         route.path: {method.lower(): deepcopy(operation) for method in route.methods or ()}
         for route in served
@@ -272,7 +274,7 @@ def _operations(served: list[Route]) -> dict[str, Any]:
 
 
 def _declared(route: Route) -> list[str]:
-    """The statuses that the route itself describes."""
+    """Returns the statuses that the route itself describes."""
     if isinstance(route, APIRoute):
         return [str(status) for status in route.responses]
     return [*(traits_of(route).operation or {})["responses"]]
@@ -300,7 +302,7 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: 
         document["paths"] = {path: operations | document["paths"].pop(path, {})} | document["paths"]
     _add_examples(document["paths"], served)
     schemas = document["components"]["schemas"]
-    # A shape that other routes have too is described by FastAPI already.
+    # FastAPI already describes a shape that other routes have too.
     schemas |= {name: schema for name, schema in _structs().items() if name not in schemas}
     for name, fields in described_fields().items():
         for field, text in fields.items():

@@ -35,7 +35,7 @@ _OF_STATUS: dict[int, type[errors.SpillgateError]] = {
 UNREADABLE = (
     "The body must be JSON in UTF-8, and not nested too deeply, nor hold numbers of thousands of digits."
 )
-"""FastAPI says of all of these that the body cannot be parsed."""
+"""The detail of a problem for all faults that FastAPI reports as a body that cannot be parsed."""
 
 _WRITE_ROUTES = frozenset({("POST", "/results")})
 
@@ -116,7 +116,7 @@ def install(app: FastAPI, routes: RouteTable, refused: OnRefusal) -> None:
 
 
 class Handlers:
-    """A method for each class of exception. Each answers a problem."""
+    """The handlers, one for each class of exception. Each answers with a problem."""
 
     def __init__(self, routes: RouteTable, refused: OnRefusal) -> None:
         self._routes = routes

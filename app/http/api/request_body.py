@@ -17,7 +17,7 @@ from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded
 T = TypeVar("T")
 
 FREE_BYTES = 64 << 10
-"""Bytes of its body that each request may hold without taking from the gate."""
+"""The bytes of its body that each request may hold without taking from the pool."""
 
 JOINED_BYTES = 2 << 20
 """Pieces of a body are joined at its end up to this size: a body that grows is copied several times."""
@@ -126,7 +126,7 @@ class RequestBody(Struct, eq=False):
 
     @property
     def holds_pool(self) -> bool:
-        """True while some of its body takes room in the pool that others share."""
+        """True while some of its body takes room in the shared pool."""
         return self._taken > 0
 
     def let_go(self, size: int) -> None:

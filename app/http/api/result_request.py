@@ -296,7 +296,7 @@ def _parsed(body: bytes | bytearray) -> tuple[ResultIn, SentContent]:
 
 
 def pictures_in(blocks: Raw | bytes) -> tuple[Raw, ...]:
-    """The blocks of a list that are pictures or sounds: no text says what is in them."""
+    """Returns the blocks of a list that are pictures or sounds, whose content no text describes."""
     return tuple(raw for raw in decode_list(blocks) if _decode_block(raw).type in _PICTURES)
 
 
@@ -314,7 +314,7 @@ def _text_of_blocks(content: Raw) -> str | bytes:
 
 
 def _text_of(raw: Raw, path: str) -> bytes | None:
-    """None for a picture."""
+    """Returns the text of a block; None for a picture."""
     block = checked(_decode_block, raw, lambda _: f"{path} must be an object with a `type`, a string.")
     if block.type in _PICTURES:
         return None

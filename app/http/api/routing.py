@@ -124,7 +124,7 @@ def errors_of(route: Route) -> list[ErrorClass]:
     if declared.writes:
         kinds |= {*_WRITES}
     if route.param_convertors:
-        # A parameter that makes the path that of no route.
+        # A parameter that turns the path into one that no route has.
         kinds.add(errors.NotFound)
     if "handle" in route.param_convertors:
         kinds |= {*_HANDLE}
@@ -170,7 +170,7 @@ class RouteTable:
         return path in self._open_paths or path.startswith(self._mounts)
 
     def traits(self, method: str, path: str) -> Traits:
-        """Those of the route that serves such a request; the defaults if none does."""
+        """Returns the traits of the route that serves such a request; the defaults if no route does."""
         traits = self._of_plain_paths.get((method, path))
         if traits is None:
             served = (one for one in self._patterns if method in (one.methods or ()))
@@ -204,7 +204,7 @@ async def _runtime(request: Request) -> Runtime:
 
 
 async def _tenant(request: Request) -> str:
-    """Raises TenantNotFound for one that an operator's key names, and that nothing is known of."""
+    """Raises TenantNotFound if an operator's key names a tenant of which nothing is known."""
     tenant: str = request.scope["tenant"]
     key = request.scope.get("key")
     if key is not None and key.tenant != tenant and not await is_known(request, tenant):

@@ -32,7 +32,7 @@ def is_reference(text: str) -> bool:
 
 
 def references_in(value: Any) -> list[str]:
-    """Yields the references among the values of JSON, at any depth. Names of members are not references.
+    """Returns the references among the values of JSON, at any depth. Names of members are not references.
     Raises RecursionError if a value with references is nested too deeply."""
     references: list[str] = []
     try:
