@@ -11,7 +11,7 @@ from app.models.known_models import KnownModels
 from app.operations.policy_file import load_policies
 from app.runtime import Runtime
 from app.seen_messages import SeenMessages
-from content.redaction.known import load as load_rules
+from content.redaction.known import load_rules
 from domain.errors import ConfigError
 
 POLL_SECONDS = 0.5

@@ -18,8 +18,7 @@ from app.models.spend_caps import DailySpend, SpendCaps
 from app.operations.audit import Audit
 from app.operations.clock import ClockWatch, SteadyClock
 from app.operations.clock_file import clock_file_of
-from app.operations.export import SETTING as EXPORT
-from app.operations.export import EarlierExport, ExportedLedger, writer_of
+from app.operations.export import EXPORT_SETTING, EarlierExport, ExportedLedger, writer_of
 from app.operations.line_writer import STANDARD_OUTPUT, JsonLines
 from app.operations.logs import RequestLog
 from app.operations.policy_file import load_policies
@@ -30,7 +29,7 @@ from app.operations.telemetry import Metrics, TimedLedger, TimedStore
 from app.operations.tracing import TraceTarget, trace_target
 from app.seen_messages import SeenMessages
 from app.settings import Settings
-from content.redaction.known import load as load_rules
+from content.redaction.known import load_rules
 from content.threads import in_thread_if_long
 from content.tokens import count_in_slices, load_encoding
 from domain.accounting import AccountingEntry
@@ -269,7 +268,7 @@ def _exported(
     target = settings.accounting_export or STANDARD_OUTPUT
     earlier = EarlierExport.find(target)
     export = JsonLines[AccountingEntry](
-        EXPORT, target, metrics.export_lost.inc, settings.accounting_export_max_bytes
+        EXPORT_SETTING, target, metrics.export_lost.inc, settings.accounting_export_max_bytes
     )
     stack.push_async_callback(anyio.to_thread.run_sync, export.close)
     return ExportedLedger(ledger, export, earlier, writer)

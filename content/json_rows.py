@@ -93,7 +93,7 @@ def _long_text(data: bytes) -> tuple[str, bytes] | None:
                 (bare,), step = map(bytes, _elements(bare)), "[0]"
             else:
                 key, item = max(_members(bare).items(), key=lambda one: len(bytes(one[1])))
-                bare, step = bytes(item), path_of([key])[1:]
+                bare, step = bytes(item), json_path_of([key])[1:]
             path += step
             if len(bare) < _TEXT_SHARE * len(data):
                 return None
@@ -162,7 +162,7 @@ def _named(places: Sequence[tuple[tuple[str, ...], JsonRows]], best: tuple[str, 
 def _places(
     raw: bytes, members: dict[str, Raw], steps: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], JsonRows]]:
-    path = path_of(steps)
+    path = json_path_of(steps)
     if _is_map_of_objects(members):
         value = decoded(raw)
         name = "_key" if any("key" in item for item in value.values()) else "key"
@@ -178,7 +178,7 @@ def _places(
                 or _is_grid(inner, firsts)
                 or (len(elements) >= _LEAST_SCALARS and not firsts & {b"{", b"["})
             ):
-                yield inside, _of_array(path_of(inside), inner, elements, firsts)
+                yield inside, _of_array(json_path_of(inside), inner, elements, firsts)
         elif inner[:1] == b"{" and len(steps) < _DEEPEST:
             yield from _places(inner, _members(inner), inside)
 
@@ -237,7 +237,7 @@ def _pairs(value: Row) -> list[Row]:
     return [{"key": key, "value": item} for key, item in value.items()]
 
 
-def path_of(steps: Sequence[str]) -> str:
+def json_path_of(steps: Sequence[str]) -> str:
     return "$" + "".join(
         f".{step}" if _PLAIN.fullmatch(step) else f".{json.dumps(step, ensure_ascii=False)}" for step in steps
     )

@@ -148,7 +148,7 @@ def _are_ids(members: dict[str, object]) -> bool:
     return sum(_ID.fullmatch(key) is not None for key, _ in some) >= _ID_SHARE * len(some)
 
 
-def shape_of(value: object, room: int, *, is_whole: bool, prefix: str = "") -> str:
+def json_shape_of(value: object, room: int, *, is_whole: bool, prefix: str = "") -> str:
     """`prefix` and the shape in at most `room` bytes. Without `is_whole` the value is that of a text that was
     cut: what may go on is not counted."""
     node = _Node()

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from content.formats.blocks import blocks_in
 from content.formats.json import JsonFormat, LiteralFormat, RecordsFormat, ends_early, parsed_head
-from content.formats.literal import json_of
+from content.formats.literal import literal_json
 from content.formats.log import LogFormat
 from content.formats.markup import HtmlFormat
 from content.formats.page_tables import PageTable, first_page_tables, page_tables
@@ -134,7 +134,7 @@ def _tables(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     if isinstance(text_format, LiteralFormat):
         if source.is_whole:
             return _json(encoded(text_format.value(SourceText(source.data))))
-        return _first(_json(encoded(cut_off(json_of(source.data.decode("utf-8", "ignore"))))))
+        return _first(_json(encoded(cut_off(literal_json(source.data.decode("utf-8", "ignore"))))))
     if isinstance(text_format, JsonFormat):
         return _json_of(source)
     if isinstance(text_format, HtmlFormat):

@@ -19,7 +19,7 @@ from content.formats.markup import TAGS_BETWEEN, WHOLE_TAG, page_headings
 from content.formats.prose import markdown_headings
 from content.formats.table import dialect_in
 from content.json_rows import JsonRows
-from content.json_shape import shape_of, shape_of_rows
+from content.json_shape import json_shape_of, shape_of_rows
 from content.kind import Kind
 from content.layout import LINES, Column, Layout, Table, layout_of, spelled
 from content.source_text import SourceText
@@ -237,7 +237,7 @@ def _json(source: SourceText, room: int, seen: Sketched, prefix: str = "JSON ") 
     value, is_whole = _parsed(source)
     if not isinstance(value, dict | list):
         return _lines(source, room, seen)
-    return [shape_of(value, room, is_whole=is_whole, prefix=prefix)]
+    return [json_shape_of(value, room, is_whole=is_whole, prefix=prefix)]
 
 
 def _parsed(source: SourceText) -> tuple[object, bool]:

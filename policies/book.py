@@ -21,7 +21,7 @@ from policies.documents import (
     from_json,
     header_of,
 )
-from policies.oversized import bounded
+from policies.oversized import within_door
 from policies.policy import Policy
 
 _CACHED = 1024
@@ -269,7 +269,7 @@ class PolicyBook:
                     keys["bypass"] = always_passes or keys.get("bypass", False)
         if door is not None and tool_name in door.reads:
             keys["redact"] = ()
-        return bounded(Policy(**keys), door)
+        return within_door(Policy(**keys), door)
 
 
 def _within(operator: dict[str, PolicyValue], override: dict[str, PolicyValue]) -> dict[str, PolicyValue]:

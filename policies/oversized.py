@@ -192,7 +192,7 @@ def _scaled(most: int, size: int, count: int) -> int:
     return int(most * size / max(count, 1) * _SHARE)
 
 
-def bounded(policy: Policy, door: Door | None) -> Policy:
+def within_door(policy: Policy, door: Door | None) -> Policy:
     """The policy, with a size cap and a preview that the door's client shows whole. A model that has no tool
     is shown a sketch."""
     if not names_tool(policy, door):

@@ -5,7 +5,7 @@ import shlex
 from domain.results import Measure, ToolResult
 from policies.oversized import Breach, Ends, Oversized, footer, name_for_model
 from policies.policy import Policy
-from policies.tool_calls import ToolKind, is_paginated, kind_of, limit_of
+from policies.tool_calls import ToolKind, is_paginated, limit_of, tool_kind_of
 
 CUTS = False
 
@@ -49,7 +49,7 @@ def text(oversized: Oversized) -> str | None:
 def refusal(result: ToolResult, breach: Breach, policy: Policy, path: str | None = None) -> str:
     """The error text: size and cap in the unit that was exceeded, and what to do instead. `path` is a file
     that holds the result."""
-    kind, unit = kind_of(result), breach.unit
+    kind, unit = tool_kind_of(result), breach.unit
     noun = _NOUNS.get(kind, "Tool output")
     return (
         f"Error: {noun} (~{breach.size} {unit}) exceeds maximum allowed {unit} ({breach.allowed}).\n"

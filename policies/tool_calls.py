@@ -76,7 +76,7 @@ _SEARCH = re.compile(r"(?:^|[|;&(])\s*(?:git\s+)?(?:[ef]?grep|rg|ag|ack)\s")
 _LARGEST = 10**12
 
 
-def kind_of(result: ToolResult) -> ToolKind:
+def tool_kind_of(result: ToolResult) -> ToolKind:
     """Returns the kind by `tool_kind` if that is known, else by the tool's whole name, else by the
     arguments."""
     if result.tool_kind is not None and (said := _KINDS.get(result.tool_kind.lower())):
@@ -136,7 +136,7 @@ def name_of(result: ToolResult) -> str | None:
     """The file, directory or URL in the tool's arguments: one line of at most 300 characters."""
     if result.tool_arguments is None:
         return None
-    keys = (*_URLS, *_NAMES) if kind_of(result) is ToolKind.WEB_FETCH else _NAMES
+    keys = (*_URLS, *_NAMES) if tool_kind_of(result) is ToolKind.WEB_FETCH else _NAMES
     for value in _values(result, keys):
         if isinstance(value, str) and value.strip():
             return "".join(sign if sign.isprintable() else " " for sign in value[:_NAME_CHARS]).strip()
@@ -163,7 +163,7 @@ def pages(result: ToolResult) -> bool:
 
 
 def reads_files(result: ToolResult) -> bool:
-    return kind_of(result) is ToolKind.FILE
+    return tool_kind_of(result) is ToolKind.FILE
 
 
 def limit_of(result: ToolResult) -> int | None:
@@ -218,7 +218,7 @@ def saved_to(result: ToolResult) -> str | None:
 
 def searches(result: ToolResult) -> bool:
     """True if the result is a list of matches: of a search tool, or of a search command in a shell."""
-    if kind_of(result) in (ToolKind.GREP, ToolKind.GLOB, ToolKind.WEB_SEARCH):
+    if tool_kind_of(result) in (ToolKind.GREP, ToolKind.GLOB, ToolKind.WEB_SEARCH):
         return True
     return _SEARCH.search(command_of(result) or "") is not None
 

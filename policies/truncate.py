@@ -25,11 +25,11 @@ from policies.tool_calls import (
     command_of,
     first_row,
     ignores_case,
-    kind_of,
     name_of,
     pattern_of,
     saved_to,
     searches,
+    tool_kind_of,
 )
 
 CUTS = True
@@ -145,7 +145,7 @@ def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) 
     """The section below `head`, the text shown. The structure is cut so that the section has at most `room`
     characters; without room for any of it, it is left out."""
     result, measure, policy = oversized.result, oversized.measure, oversized.policy
-    kind = kind_of(result)
+    kind = tool_kind_of(result)
     name = name_of(result)
     first = first_row(result, policy.offset_base)
     # Types before functions: of a long file the functions of its first class would fill the list.

@@ -9,7 +9,7 @@ from policies.oversized import Ends, Oversized, footer
 from policies.policy import Policy
 from policies.records import LineCounter, rows_of
 from policies.search_output import FOOTER_CHARS, LAST_LINES, PREFIX, FileRows, SearchRows, Tally
-from policies.tool_calls import ToolKind, first_row, kind_of, name_of, rows_asked_for
+from policies.tool_calls import ToolKind, first_row, name_of, rows_asked_for, tool_kind_of
 
 CUTS = False
 
@@ -36,7 +36,7 @@ def is_set(policy: Policy) -> bool:
     return bool(policy.max_rows or policy.max_line_chars) and not policy.bypass
 
 
-def bounded(policy: Policy) -> Policy:
+def with_size_cap(policy: Policy) -> Policy:
     """The policy, with a size cap of MOST_BYTES if it has none: a view is held in memory."""
     return policy if policy.max_bytes else replace(policy, max_bytes=MOST_BYTES)
 
@@ -68,7 +68,7 @@ class View:
     def __init__(self, policy: Policy, result: ToolResult) -> None:
         self._policy = policy
         self._result = result
-        self._kind = kind_of(result)
+        self._kind = tool_kind_of(result)
         self._most = _most_rows(policy.max_rows, self._kind, result)
         self._utf8 = Utf8Chunks()
         self._lines = _Lines(policy.max_line_chars, _PREFIXES.get(self._kind))

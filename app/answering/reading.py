@@ -264,7 +264,7 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
 
-async def kind_of(rt: Runtime, shown: ShownResult) -> Kind:
+async def data_kind_of(rt: Runtime, shown: ShownResult) -> Kind:
     """Returns the format of the data, by its beginning."""
     result, total = shown.result, shown.result.measure.bytes
     head = b"".join([chunk async for chunk in shown.store.read(result, 0, min(_KIND_BYTES, total))])

@@ -10,8 +10,8 @@ from app.http.edge.api_keys import load_keys
 from app.http.edge.credentials import open_credentials
 from app.http.edge.unix_socket import check_path
 from app.models.known_models import KnownModels
-from app.operations.audit import SETTING as AUDIT
-from app.operations.export import SETTING as EXPORT
+from app.operations.audit import AUDIT_SETTING
+from app.operations.export import EXPORT_SETTING
 from app.operations.line_writer import check_target
 from app.operations.policy_file import load_policies
 from app.operations.storage_keys import load_storage_keys
@@ -47,9 +47,9 @@ def report(settings: Settings, tool: str = ANY, model: str | None = None) -> Con
             raise ConfigError(f"{PREFIX}STORAGE_KEY_FILE, {fault}")
         check_sealing()
     if settings.accounting_export is not None:
-        check_target(settings.accounting_export, EXPORT)
+        check_target(settings.accounting_export, EXPORT_SETTING)
     if settings.audit is not None:
-        check_target(settings.audit, AUDIT)
+        check_target(settings.audit, AUDIT_SETTING)
     check_urls(settings.store, settings.ledger)
     if settings.uds is not None:
         check_path(settings.uds.absolute())

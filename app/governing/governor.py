@@ -106,7 +106,7 @@ async def _as_shown(measured: MeasuredResult, rt: Runtime, *, is_retry: bool) ->
     if is_retry or not (body.is_viewed or body.has_masked_text):
         return measured
     viewed = await body.viewed()
-    return replace(measured, viewed=viewed, policy=view.bounded(policy) if body.is_viewed else policy)
+    return replace(measured, viewed=viewed, policy=view.with_size_cap(policy) if body.is_viewed else policy)
 
 
 async def _entered(result: ToolResult, rt: Runtime) -> tuple[SessionModel, Entered]:

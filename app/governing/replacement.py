@@ -21,7 +21,7 @@ from policies.facts import Facts
 from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool
 from policies.repeat import Earlier
 from policies.store import sketch_room
-from policies.tool_calls import ToolKind, first_row, kind_of, name_of, searches
+from policies.tool_calls import ToolKind, first_row, name_of, searches, tool_kind_of
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
 """Shares of a cap in tokens, tried in turn: the part that is shown may have more tokens for each byte."""
@@ -141,7 +141,7 @@ class Replacing(NamedTuple):
         result, policy = self.measured.result, self.measured.policy
         if ends.overview is Preview.SKETCH:
             source = source_of(head, tail, shown.bytes, shown.lines, result.tool_name, name_of(result))
-            origin = Origin(result.is_error, kind_of(result) is ToolKind.SHELL)
+            origin = Origin(result.is_error, tool_kind_of(result) is ToolKind.SHELL)
             return [], sketch(source, room, origin) if room else ""
         if ends.structure and not searches(result):
             first = first_row(result, policy.offset_base)

@@ -20,7 +20,7 @@ from domain.handles import Handle, parse_handle
 from domain.ports import Observer, ServedRequest
 from domain.results import ToolResult
 
-SETTING = "SPILLGATE_AUDIT"
+AUDIT_SETTING = "SPILLGATE_AUDIT"
 NOT_ANSWERED = 499
 
 
@@ -73,7 +73,7 @@ class Audit(Observer):
     def __init__(self, target: str, count: Callable[[int], None]) -> None:
         """`count` is called with the number of lines that are lost. Raises ConfigError if the file cannot be
         opened."""
-        self.lines = JsonLines[AuditLine](SETTING, target, count)
+        self.lines = JsonLines[AuditLine](AUDIT_SETTING, target, count)
 
     def begun(self, request: ServedRequest) -> None:
         _touched.set(Touched())

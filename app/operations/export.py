@@ -23,7 +23,7 @@ from domain.errors import StorageError
 from domain.ports import Charge, Ledger, Receipt
 from domain.wrappers import LedgerAround
 
-SETTING = "SPILLGATE_ACCOUNTING_EXPORT"
+EXPORT_SETTING = "SPILLGATE_ACCOUNTING_EXPORT"
 
 _TAIL_BYTES = 32 << 20
 """The end of an export that is compared with the ledger: about twice the lines that a killed process may have

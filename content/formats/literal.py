@@ -26,14 +26,14 @@ def value_of(text: str) -> object:
     """Tuples are arrays; an object such as `datetime.date(2024, 1, 2)` is its text, a Decimal its number.
     Raises NotQueryable."""
     try:
-        return json.loads(json_of(text))
+        return json.loads(literal_json(text))
     except RecursionError:
         raise _unreadable("is nested too deeply") from None
     except ValueError:
         raise _unreadable("is not well-formed, or is cut") from None
 
 
-def json_of(text: str) -> str:
+def literal_json(text: str) -> str:
     """Returns the literal as JSON, as far as it is complete: its end may be missing."""
     return _TOKEN.sub(_as_json, text)
 

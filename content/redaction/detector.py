@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from content.patterns import PatternFinder, compiled
 from content.redaction.allowance import Allowance
 from content.redaction.escapes import DEEPEST, bare
-from content.redaction.known import is_loaded, known_secrets, load
+from content.redaction.known import is_loaded, known_secrets, load_rules
 from content.redaction.repeats import SHORTEST, Values
 from content.redaction.spans import SecretSpan, merged
 from domain.errors import BadPattern
@@ -64,7 +64,7 @@ class Detector:
         """In order, without overlaps. Searches the text as it is, and as it is read when its escapes,
         terminal codes and NULs are taken off. Raises SearchTooLong after these seconds of processor time."""
         if self._has_secrets:
-            load()
+            load_rules()
         return self._levels(data, DEEPEST, Allowance(seconds))
 
     def _levels(self, data: bytes, levels: int, allowance: Allowance) -> list[SecretSpan]:

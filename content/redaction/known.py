@@ -99,7 +99,7 @@ def _beginnings() -> PatternFinder:
 _loading = Lock()
 
 
-def load() -> None:
+def load_rules() -> None:
     """Loads the kept rules, once. For a thread."""
     with _loading:
         _beginnings()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import counts, kind_of, name_in, objects_in, parsed, text_of
+from replay.readers.messages import counts, name_in, objects_in, parsed, record_kind_of, text_of
 from replay.runs import BilledTokens, Input, Notes, Run, ToolUse, Turn, returned
 
 NAME = "copilot"
@@ -37,7 +37,7 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
                 chain = str(data.get("parentToolCallId") or record.get("agentId") or "")
                 open_runs.setdefault(chain, _Reading()).add(kind, data, notes)
             case _:
-                notes.unknown[f"{NAME}: {kind_of(record)}"] += 1
+                notes.unknown[f"{NAME}: {record_kind_of(record)}"] += 1
     yield from (one.run for one in open_runs.values() if one.run.steps)
 
 

@@ -142,7 +142,7 @@ def text_of(content: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
-def kind_of(record: Any, key: str = "type") -> str:
+def record_kind_of(record: Any, key: str = "type") -> str:
     """How a record that a reader does not know is named in reports."""
     return str(record.get(key))[:40] if isinstance(record, dict) else "not an object"
 

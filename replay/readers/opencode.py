@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import counts, kind_of, name_in
+from replay.readers.messages import counts, name_in, record_kind_of
 from replay.runs import BilledTokens, Input, Notes, Result, Run, ToolUse, Turn, returned
 
 NAME = "opencode"
@@ -68,7 +68,7 @@ def _add(run: Run, role: str, info: dict[str, Any], parts: Sequence[Any], notes:
             case {"type": str(kind)} if kind in _SILENT or role != "assistant":
                 pass
             case _:
-                notes.unknown[f"{NAME}: part {kind_of(part)}"] += 1
+                notes.unknown[f"{NAME}: part {record_kind_of(part)}"] += 1
     end()
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import add_block, counts, kind_of, name_in, objects_in, text_of
+from replay.readers.messages import add_block, counts, name_in, objects_in, record_kind_of, text_of
 from replay.runs import BilledTokens, Input, Notes, Run, ToolUse, Turn, returned
 
 NAME = "pi"
@@ -34,7 +34,7 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
             case {"type": str(kind)} if _SILENT.fullmatch(kind):
                 pass
             case _:
-                notes.unknown[f"{NAME}: {kind_of(record)}"] += 1
+                notes.unknown[f"{NAME}: {record_kind_of(record)}"] += 1
     yield run
 
 

@@ -18,7 +18,7 @@ from policies.decide import OUTCOMES
 from policies.facts import Facts
 from policies.oversized import Breach, Oversized, Unit, breach_of
 from policies.policy import Policy
-from policies.tool_calls import ToolKind, first_row, kind_of, name_of, searches
+from policies.tool_calls import ToolKind, first_row, name_of, searches, tool_kind_of
 from policies.view import View
 
 HANDLE = Handle("s", "00000000-0000-4000-8000-000000000000")
@@ -368,7 +368,7 @@ def test_a_view_of_records_is_the_same_however_they_come(text: str, tool: str) -
 
 def kind(tool: str, tool_kind: str | None = None, **given: object) -> ToolKind:
     arguments = json.dumps(given) if given else None
-    return kind_of(ToolResult(SessionKey("t", "s"), tool, tool_arguments=arguments, tool_kind=tool_kind))
+    return tool_kind_of(ToolResult(SessionKey("t", "s"), tool, tool_arguments=arguments, tool_kind=tool_kind))
 
 
 @pytest.mark.parametrize(

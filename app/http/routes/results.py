@@ -236,7 +236,7 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     if 0 < policy.max_rows < rows:
         # Judged is the view, as in POST /results: here rows of the mean length.
         size, tokens = size * policy.max_rows // rows, tokens * policy.max_rows // rows
-        policy = view.bounded(policy)
+        policy = view.with_size_cap(policy)
     arguments = None if body.tool_arguments is None else json.dumps(body.tool_arguments)
     result = ToolResult(key, body.tool_name, tool_arguments=arguments, tool_kind=body.tool_kind)
     is_page = pages(result) or (body.paginated and reads_files(result))

@@ -18,8 +18,8 @@ from app.answering.reading import (
     asked_words,
     begun,
     command_of,
+    data_kind_of,
     given_text,
-    kind_of,
     look_up,
     path_of,
     query_text,
@@ -351,7 +351,7 @@ async def get_stored(request: Request, rt: InRuntime, tenant: Tenant, handle: Ha
     `result_expired` or `session_ended`, else 404."""
     stored = await look_up(rt, tenant, handle)
     known = await _known(rt, stored, reveals=request.scope.get("role") is KeyRole.REVEAL)
-    return StoredOut(**known, kind=await kind_of(rt, await rt.redactions.shown_to_people(stored)))
+    return StoredOut(**known, kind=await data_kind_of(rt, await rt.redactions.shown_to_people(stored)))
 
 
 @router.delete(

@@ -186,8 +186,8 @@ async def test_an_export_follows_no_symbolic_link(serve: Serve, tmp_path: Path) 
     target, elsewhere = tmp_path / "entries.ndjson", tmp_path / "elsewhere"
     target.symlink_to(elsewhere)
     for check in (
-        lambda: line_writer.check_target(str(target), export.SETTING),
-        lambda: line_writer.JsonLines(export.SETTING, str(target), int, 1),
+        lambda: line_writer.check_target(str(target), export.EXPORT_SETTING),
+        lambda: line_writer.JsonLines(export.EXPORT_SETTING, str(target), int, 1),
     ):
         with pytest.raises(ConfigError, match="symbolic link"):
             check()
