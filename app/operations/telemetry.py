@@ -1,13 +1,13 @@
 """Metrics and times. They never hold a result, an argument or a secret."""
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from pathlib import Path, PurePath
 from time import monotonic, perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -82,11 +82,11 @@ class TimedStore(StoreAround):
         super().__init__(store)
         self._found, self._touched = map(timer, ("find", "touch"))
 
-    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        return await _timed(self._inner.find(tenant, handle), self._found)
+    def find(self, tenant: str, handle: Handle) -> Coroutine[Any, Any, StoredResult | None]:
+        return _timed(self._inner.find(tenant, handle), self._found)
 
-    async def touch(self, stored: StoredResult) -> StoredResult:
-        return await _timed(self._inner.touch(stored), self._touched)
+    def touch(self, stored: StoredResult) -> Coroutine[Any, Any, StoredResult]:
+        return _timed(self._inner.touch(stored), self._touched)
 
 
 class TimedLedger(LedgerAround):
@@ -95,17 +95,17 @@ class TimedLedger(LedgerAround):
         names = "enter", "reserve", "settle", "append"
         self._entered, self._reserved, self._settled, self._appended = map(timer, names)
 
-    async def enter(self, call: Call) -> Entered:
-        return await _timed(self._inner.enter(call), self._entered)
+    def enter(self, call: Call) -> Coroutine[Any, Any, Entered]:
+        return _timed(self._inner.enter(call), self._entered)
 
-    async def reserve(self, charge: Charge) -> Receipt | None:
-        return await _timed(self._inner.reserve(charge), self._reserved)
+    def reserve(self, charge: Charge) -> Coroutine[Any, Any, Receipt | None]:
+        return _timed(self._inner.reserve(charge), self._reserved)
 
-    async def settle(self, charge: Charge) -> Receipt:
-        return await _timed(self._inner.settle(charge), self._settled)
+    def settle(self, charge: Charge) -> Coroutine[Any, Any, Receipt]:
+        return _timed(self._inner.settle(charge), self._settled)
 
-    async def append(self, entry: AccountingEntry) -> None:
-        await _timed(self._inner.append(entry), self._appended)
+    def append(self, entry: AccountingEntry) -> Coroutine[Any, Any, None]:
+        return _timed(self._inner.append(entry), self._appended)
 
 
 class _Governed:
@@ -130,18 +130,18 @@ class SecondsHistogram(Collector):
         self._name, self._what, self._labels, self._bounds = name, what, labels, bounds
         self._ends = [*map(str, bounds), "+Inf"]
         self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._sums: dict[tuple[str, ...], float] = {}
+        self._sums: dict[tuple[str, ...], list[float]] = {}
+        """The lists have one member each."""
         registry.register(self)
 
     def of(self, *labels: str) -> Callable[[float], None]:
         """Takes the seconds of each event with these values of the labels."""
         counts = self._counts.setdefault(labels, [0] * len(self._ends))
-        bounds, sums = self._bounds, self._sums
-        sums.setdefault(labels, 0.0)
+        bounds, total = self._bounds, self._sums.setdefault(labels, [0.0])
 
         def took(seconds: float) -> None:
             counts[bisect_left(bounds, seconds)] += 1
-            sums[labels] += seconds
+            total[0] += seconds
 
         return took
 
@@ -152,7 +152,7 @@ class SecondsHistogram(Collector):
         family = HistogramMetricFamily(self._name, self._what, labels=self._labels)
         for labels, counts in self._counts.items():
             up_to = zip(self._ends, accumulate(counts), strict=True)
-            family.add_metric(labels, list(up_to), self._sums[labels])
+            family.add_metric(labels, list(up_to), *self._sums[labels])
         yield family
 
 
