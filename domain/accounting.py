@@ -164,8 +164,9 @@ class AccountingEntry:
     def is_asked_back(self) -> bool:
         """A model's question about a stored result was answered, or a model read the result. What a person
         is answered takes nothing off the savings."""
-        costs_nothing = self.tokens_saved == 0 and self.tokens_out > 0
-        return self.type in _ASKED_BACK and self.status is EntryStatus.OK and not costs_nothing
+        if self.type not in _ASKED_BACK or self.status is not EntryStatus.OK:
+            return False
+        return self.tokens_saved != 0 or self.tokens_out <= 0
 
 
 @dataclass(frozen=True, slots=True)

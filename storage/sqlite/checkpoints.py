@@ -58,7 +58,8 @@ class Checkpoints:
         """Called after each commit. Starts a checkpoint if it is time, or copies what one has left."""
         self._committed += 1
         self._rows = writer.total_changes + ROWS_OF_COMMIT * self._committed
-        self._commits.set()
+        if not self._ended.is_set():
+            self._commits.set()
         rows = self._rows - self._started_at
         if rows >= MOST_ROWS:
             self._started_at = self._rows

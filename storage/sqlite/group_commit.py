@@ -124,7 +124,8 @@ class GroupCommit(Writer):
     ) -> None:
         super().__init__(connection, state, guard)
         self._spare = spare
-        self._wal = f"{self._path}-wal"
+        # SQLite cuts the file, and keeps it as long as a connection is open.
+        self._wal = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         self._checkpoints = checkpoints
         self._batches: Batches[_Job] = Batches(self._commit, "ledger-write", MOST)
 
@@ -140,12 +141,14 @@ class GroupCommit(Writer):
         await asyncio.to_thread(self._connection.close)
         if self._checkpoints is not None:
             await asyncio.to_thread(self._checkpoints.close)
+        os.close(self._wal)
         self._spare.close()
 
     def _commit(self, jobs: Sequence[_Job]) -> list[object]:
         """Returns the value or the error of each change."""
         deleting = [job.change for job in jobs if job.deletes]
-        if self._spare.fill(self._wal_bytes()):
+        # A `stat` takes six times as many instructions.
+        if self._spare.fill(os.lseek(self._wal, 0, os.SEEK_END)):
             outcomes = self._committed([job.change for job in jobs])
             if not deleting or not _is_full(outcomes):
                 return outcomes
@@ -157,11 +160,6 @@ class GroupCommit(Writer):
             outcomes = self._committed(deleting)
         deleted = iter(outcomes)
         return [next(deleted) if job.deletes else _full(f"ENOSPC, {self._path}") for job in jobs]
-
-    def _wal_bytes(self) -> int:
-        with suppress(OSError):
-            return os.stat(self._wal).st_size
-        return 0
 
     def _make_room(self) -> None:
         """Empties the -wal file, whose pages need at most the spare space behind the end of the database."""

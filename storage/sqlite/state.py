@@ -247,14 +247,13 @@ class SqliteState:
 
     def _check_total(self, connection: sqlite3.Connection, *, admitted: bool) -> None:
         """Makes room at the bound of all tenants together. Raises StoreFull."""
-        if session_rules.surplus(self._total, self._max_bytes):
-            for tenant in session_rules.largest_first(self._usages | self._changed_usages):
-                before = self._total
-                self._make_room(
-                    connection, tenant, lambda: session_rules.surplus(self._total, self._max_bytes)
-                )
-                if self._total < before:
-                    break
+        if not session_rules.surplus(self._total, self._max_bytes):
+            return
+        for tenant in session_rules.largest_first(self._usages | self._changed_usages):
+            before = self._total
+            self._make_room(connection, tenant, lambda: session_rules.surplus(self._total, self._max_bytes))
+            if self._total < before:
+                break
         session_rules.check_total(self._total, self._max_bytes, admitted=admitted)
 
     @property

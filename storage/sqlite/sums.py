@@ -110,20 +110,21 @@ class SumGroups:
     """The numbers of groups that the writer knows. Those of a transaction are kept with its commit."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, Group], int] = {}
-        self._new: dict[tuple[str, Group], int] = {}
+        self._known: dict[tuple[str, Group], tuple[int, int]] = {}
+        self._new: dict[tuple[str, Group], tuple[int, int]] = {}
 
-    def number(self, connection: sqlite3.Connection, tenant: str, group: Group) -> int:
+    def numbers(self, connection: sqlite3.Connection, tenant: str, group: Group) -> tuple[int, int]:
+        """That of the group in sums of hours, and that in sums of days."""
         key = tenant, group
         found = self._known.get(key) or self._new.get(key)
         if found is None:
-            values = (tenant, *map(_column, group))
-            row = connection.execute(_ID, values).fetchone()
-            found = self._new[key] = row[0] if row else connection.execute(_NEW_ID, values).lastrowid or 0
+            of_hours = _number(connection, tenant, (*group[:-2], MERGED, MERGED))
+            found = self._new[key] = of_hours, _number(connection, tenant, group)
         return found
 
     def commit(self) -> None:
-        self._known.update(self._new)
+        if self._new:
+            self._known.update(self._new)
         if len(self._known) > _MOST_KNOWN:
             self.forget()
 
@@ -152,33 +153,26 @@ def add(
     """Adds sums to their hours and days. `first_seq`: none of their entries has a lower one."""
     for (tenant, hour, group), sums in added.items():
         amounts, day = added_up(sums), hour * HOUR_MS // DAY_MS
-        number = groups.number(connection, tenant, (*group[:-2], MERGED, MERGED))
-        _add_to(connection, (tenant, HOUR_MS, hour, number), amounts, first_seq)
-        number = groups.number(connection, tenant, group)
-        if not _update(connection, (tenant, DAY_MS, day, number), amounts):
-            connection.execute(_BEGIN_HISTORY, (tenant,))
-            (count,) = connection.execute(_COUNT, (tenant, DAY_MS, day)).fetchone()
-            if count >= accounting.MOST_GROUPS_OF_DAY:
-                number = groups.number(connection, tenant, merged(group))
-            _add_to(connection, (tenant, DAY_MS, day, number), amounts, first_seq)
+        of_hours, of_days = groups.numbers(connection, tenant, group)
+        # Most amounts are 0, and each column takes the time of a small statement.
+        addition, values = _addition(tuple(map(bool, amounts))), (*filter(None, amounts), tenant)
+        if not connection.execute(addition, (*values, HOUR_MS, hour, of_hours)).rowcount:
+            connection.execute(_INSERT, (tenant, HOUR_MS, hour, of_hours, first_seq(), *amounts))
+        if connection.execute(addition, (*values, DAY_MS, day, of_days)).rowcount:
+            continue
+        connection.execute(_BEGIN_HISTORY, (tenant,))
+        (count,) = connection.execute(_COUNT, (tenant, DAY_MS, day)).fetchone()
+        if count >= accounting.MOST_GROUPS_OF_DAY:
+            of_days = _number(connection, tenant, merged(group))
+            if connection.execute(addition, (*values, DAY_MS, day, of_days)).rowcount:
+                continue
+        connection.execute(_INSERT, (tenant, DAY_MS, day, of_days, first_seq(), *amounts))
 
 
-SumsKey = tuple[str, int, int, int]
-"""Where sums stand: tenant, length, period, number of the group."""
-
-
-def _add_to(
-    connection: sqlite3.Connection, place: SumsKey, amounts: tuple[float, ...], first_seq: Callable[[], int]
-) -> None:
-    if not _update(connection, place, amounts):
-        connection.execute(_INSERT, (*place, first_seq(), *amounts))
-
-
-def _update(connection: sqlite3.Connection, place: SumsKey, amounts: tuple[float, ...]) -> bool:
-    """False if there are no such sums."""
-    # Most amounts are 0, and each column takes the time of a small statement.
-    values = filter(None, amounts)
-    return connection.execute(_addition(tuple(map(bool, amounts))), (*values, *place)).rowcount > 0
+def _number(connection: sqlite3.Connection, tenant: str, group: Group) -> int:
+    values = (tenant, *map(_column, group))
+    row = connection.execute(_ID, values).fetchone()
+    return row[0] if row else connection.execute(_NEW_ID, values).lastrowid or 0
 
 
 @cache
