@@ -53,8 +53,8 @@ _LEAD = 1.5
 
 
 def language_of_text(text: str) -> str:
-    """The English name of the language that most of the text is in; "" for English, and where it cannot be
-    told, as in code and data. Reads 8 Ki characters."""
+    """Returns the English name of the language of most of the text; "" for English and for an unknown
+    language, as in code and data. Reads 8 Ki characters."""
     text = text[:_LOOKED_AT]
     words = _words_of(text)
     if not text.isascii():

@@ -59,7 +59,7 @@ class Offering:
 
     @property
     def is_late(self) -> bool:
-        """Whether the client can be told that the tools have changed."""
+        """Whether the relay can notify the client that the tools have changed."""
         return self.may_relist and (self.listens_as is not None or not self._is_stateless)
 
     @property
@@ -86,7 +86,8 @@ class Offering:
         return (self._is_stored or not self.is_late) and self._claims()
 
     def store(self) -> bool:
-        """Something is stored. Returns whether the client is to be told that the tools have changed."""
+        """Records that something is stored. Returns whether to notify the client that the tools have
+        changed."""
         self._is_stored = True
         return self.is_late and not self.is_listed and self._claims()
 

@@ -1,9 +1,9 @@
 """What passes between a client and a server of MCP. All but a few kinds of message pass byte for byte.
 
-tools/list gets the tools that answer questions about stored results. Large results of tools/call are
-replaced. Calls of those tools are answered here. Stored results stand where the arguments of a call refer to
-them. What a model is shown otherwise has masks, where the policy redacts. Whatever else fails, the client
-gets what the server said.
+The answer to tools/list also has the tools that answer questions about stored results. The relay answers
+calls of these tools. It replaces large results of tools/call. If the arguments of a call refer to stored
+results, it puts their text there. Where the policy redacts, all other texts for a model have masks. If
+anything else fails, the client gets the server's message.
 """
 
 import json
@@ -430,7 +430,8 @@ class Relay:
         return True
 
     def _listens(self, message: LazyJson, request: Id) -> bool:
-        """The client wants to be told of changes. False if the server tells of none, and is not asked."""
+        """The client asks for notifications of changes. False if the server sends none, and so does not get
+        the request."""
         if self._offering.may_relist:
             self._offering.listens_as = message.members["id"].text
             self._listening = request
@@ -529,8 +530,8 @@ class Relay:
         return ""
 
     def _acknowledged(self, message: LazyJson) -> str | None:
-        """The server's answer to a client that wants to be told of changes: of the tools, it is told by the
-        relay too."""
+        """Changes the server's answer to a client that asks for notifications of changes: the relay notifies
+        it of changed tools too."""
         listens = self._offering.listens_as
         if method_of(message) != _ACKNOWLEDGED or listens is None:
             return None

@@ -439,8 +439,8 @@ def _header(source: Source, dialect: Dialect) -> tuple[list[str], list[list[str]
 
 
 def row_count(source: Source, dialect: Dialect, start: int) -> int | None:
-    """The rows of a table with separators whose first row below the header begins at `start`; None where that
-    may not be told without all of the text."""
+    """Returns the number of rows of a table with separators whose first row below the header begins at
+    `start`; None if the number needs the whole text."""
     data = source.data
     if not source.is_whole:
         has_blanks = data[:1] in (b"\r", b"\n") or b"\n\n" in data or b"\n\r\n" in data

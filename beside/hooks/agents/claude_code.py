@@ -160,7 +160,8 @@ def _client(tool_prefix: str) -> Client:
         passes_on="any",
         reads=frozenset({"Read", "NotebookRead"}),
         passes=frozenset({"Agent", "Task"}),
-        # Not every set-up offers Read, and no hook is told. Edit takes what `cat` showed, too.
+        # Not every set-up offers Read, and hooks do not know whether theirs does. Edit also takes what `cat`
+        # showed.
         shells=frozenset({"Bash"}),
         hooked="Bash|Read|Grep|Glob|WebFetch|WebSearch|Agent|Task|ReadMcpResourceTool|mcp__.*",
         hooks_failures=False,
