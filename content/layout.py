@@ -14,7 +14,6 @@ from pydantic_core import from_json
 from content.formats.blocks import blocks_in
 from content.formats.json import JsonFormat, LiteralFormat, RecordsFormat, ends_early, parsed_head
 from content.formats.literal import literal_json
-from content.formats.log import LogFormat
 from content.formats.markup import HtmlFormat
 from content.formats.page_tables import PageTable, first_page_tables, page_tables
 from content.formats.printed import FOOTER, are_dots, barred_tables
@@ -129,8 +128,8 @@ def _tables(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     text_format = source.format
     if isinstance(text_format, TableFormat):
         return _delimited(source)
-    if isinstance(text_format, LogFormat):
-        return (_log(source),), ()
+    if text_format.of_lines(source):
+        return (_read_lines(source),), ()
     if isinstance(text_format, LiteralFormat):
         if source.is_whole:
             return _json(encoded(text_format.value(SourceText(source.data))))
@@ -277,20 +276,20 @@ def _cell(cell: object, column: Column) -> object:
     return (int(cell) if column.type == INTEGER else float(cell)) if cell.strip() else None
 
 
-# Logs.
+# Lines of which a format reads more than their text.
 
 
-def _log(source: SourceText) -> Table:
+def _read_lines(source: SourceText) -> Table:
     readers = source.format.of_lines(source)
     columns = (Column("line", INTEGER), Column("text"), *map(Column, readers))
     if level := readers.get("level"):
         found = (level(line) for _, line in islice(numbered_lines(source), _LEVEL_LINES))
         columns = (*columns[:-1], Column("level", values=tuple(dict.fromkeys(filter(None, found)))))
-    sample = next(_log_rows(source, readers), None)
-    return Table("data", columns, source.lines, sample, read=partial(_log_rows, source, readers))
+    sample = next(_rows_of_lines(source, readers), None)
+    return Table("data", columns, source.lines, sample, read=partial(_rows_of_lines, source, readers))
 
 
-def _log_rows(
+def _rows_of_lines(
     source: SourceText, readers: Mapping[str, Callable[[bytes], str | None]]
 ) -> Iterator[tuple[object, ...]]:
     of_line = tuple(readers.values())
