@@ -23,7 +23,7 @@ UNKEEPABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError)
 class State(Protocol):
     """Collects what the changes of a transaction write."""
 
-    def write(self, connection: sqlite3.Connection) -> None:
+    def write(self, cursor: sqlite3.Cursor) -> None:
         """Before the commit."""
         ...
 
@@ -54,6 +54,8 @@ class Writer:
         """`guard` is called before each commit. If it raises a StorageError, nothing is written and every
         caller gets the error."""
         self._connection = connection
+        # A connection makes a new cursor for each statement: 1,500 instructions.
+        self._cursor = connection.cursor()
         (_, _, self._path), *_ = connection.execute("PRAGMA database_list").fetchall()
         self._state = state
         self._guard = guard
@@ -95,13 +97,13 @@ class Writer:
             return [StoreUnavailable(error.detail, cause=error.cause) for _ in changes]
 
     def _transaction(self, changes: Sequence[Change]) -> list[object]:
-        connection = self._connection
+        connection, cursor = self._connection, self._cursor
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            cursor.execute("BEGIN IMMEDIATE")
             outcomes = [_outcome(change, connection) for change in changes]
-            self._state.write(connection)
+            self._state.write(cursor)
             self._guard()
-            connection.execute("COMMIT")
+            cursor.execute("COMMIT")
             self._state.commit()
         finally:
             self._state.reset()

@@ -39,7 +39,7 @@ def migrate_sums(connection: sqlite3.Connection, *, has_rolled: bool) -> None:
     connection.execute(_OF_ENTRIES)
     if has_rolled:
         connection.execute(_OF_ROLLED)
-        sums.add(connection, groups, dict(map(_rolled, connection.execute(_ROLLED))), lambda: 0)
+        sums.add(connection.cursor(), groups, dict(map(_rolled, connection.execute(_ROLLED))), lambda: 0)
         connection.execute("DROP TABLE rolled_sums")
     seq = 0
     while rows := connection.execute(_ENTRIES, (seq, _AT_ONCE)).fetchall():
@@ -48,7 +48,7 @@ def migrate_sums(connection: sqlite3.Connection, *, has_rolled: bool) -> None:
             # What is damaged is left out of pages, too.
             with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
                 sums.collect(added, _decode_entry(packed))
-        sums.add(connection, groups, added, partial(int, rows[0][0]))
+        sums.add(connection.cursor(), groups, added, partial(int, rows[0][0]))
         seq = rows[-1][0]
 
 

@@ -136,8 +136,8 @@ def entry_row(entry: AccountingEntry, charge: Charge | None = None) -> Row:
     return (*_values_of(entry), charge.epoch, *of_call, packed)
 
 
-def insert(connection: sqlite3.Connection, entries: Iterable[Row]) -> None:
-    connection.executemany(_INSERT, entries)
+def insert(cursor: sqlite3.Cursor, entries: Iterable[Row]) -> None:
+    cursor.executemany(_INSERT, entries)
 
 
 def row_bytes(row: Row) -> int:

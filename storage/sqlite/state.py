@@ -132,11 +132,11 @@ class SqliteState:
     def append_now(self, connection: sqlite3.Connection, row: rows.Row, entry: AccountingEntry) -> None:
         """For the entry of a named call: a retry in the same transaction has to find it."""
         try:
-            rows.insert(connection, [row])
+            rows.insert(connection.cursor(), [row])
         except sqlite3.IntegrityError:
             # The entry of the same call is damaged: this one takes its place as the receipt.
             connection.execute(rows.FORGET_CALL, rows.call_of(row))
-            rows.insert(connection, [row])
+            rows.insert(connection.cursor(), [row])
         self._count_entry(row, entry)
 
     def _count_entry(self, row: rows.Row, entry: AccountingEntry) -> None:
@@ -320,25 +320,25 @@ class SqliteState:
     def _usage(self, tenant: str) -> LedgerUsage:
         return self._changed_usages.get(tenant) or self._usages.get(tenant, session_rules.NOTHING)
 
-    def write(self, connection: sqlite3.Connection) -> None:
+    def write(self, cursor: sqlite3.Cursor) -> None:
         """Runs once per transaction: a session that was charged many times is written once."""
-        rows.insert(connection, self._entries)
-        sums.add_newest(connection, self._groups, self._sums)
+        rows.insert(cursor, self._entries)
+        sums.add_newest(cursor, self._groups, self._sums)
         for session in self._changed.values():
-            self._write_session(connection, session)
+            self._write_session(cursor, session)
         for tenant, usage in self._changed_usages.items():
             if usage == session_rules.NOTHING:
-                connection.execute(rows.FORGET_USAGE, (tenant,))
+                cursor.execute(rows.FORGET_USAGE, (tenant,))
             else:
-                connection.execute(rows.SAVE_USAGE, (tenant, usage.sessions, usage.bytes))
+                cursor.execute(rows.SAVE_USAGE, (tenant, usage.sessions, usage.bytes))
 
-    def _write_session(self, connection: sqlite3.Connection, session: Session) -> None:
+    def _write_session(self, cursor: sqlite3.Cursor, session: Session) -> None:
         before = self._committed.get(session.key)
         if before is not None and session_rules.differs_by_charge(before, session):
             use = session.last_used_at, session.reserved_tokens, *session.key
-            if connection.execute(rows.SAVE_USE, use).rowcount:
+            if cursor.execute(rows.SAVE_USE, use).rowcount:
                 return
-        connection.execute(rows.SAVE_SESSION, rows.session_row(session))
+        cursor.execute(rows.SAVE_SESSION, rows.session_row(session))
 
     def commit(self) -> None:
         self._usages.update(self._changed_usages)

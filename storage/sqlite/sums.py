@@ -113,13 +113,13 @@ class SumGroups:
         self._known: dict[tuple[str, Group], tuple[int, int]] = {}
         self._new: dict[tuple[str, Group], tuple[int, int]] = {}
 
-    def numbers(self, connection: sqlite3.Connection, tenant: str, group: Group) -> tuple[int, int]:
+    def numbers(self, cursor: sqlite3.Cursor, tenant: str, group: Group) -> tuple[int, int]:
         """That of the group in sums of hours, and that in sums of days."""
         key = tenant, group
         found = self._known.get(key) or self._new.get(key)
         if found is None:
-            of_hours = _number(connection, tenant, (*group[:-2], MERGED, MERGED))
-            found = self._new[key] = of_hours, _number(connection, tenant, group)
+            of_hours = _number(cursor, tenant, (*group[:-2], MERGED, MERGED))
+            found = self._new[key] = of_hours, _number(cursor, tenant, group)
         return found
 
     def commit(self) -> None:
@@ -136,43 +136,41 @@ class SumGroups:
         self._known.clear()
 
 
-def add_newest(connection: sqlite3.Connection, groups: SumGroups, added: Added) -> None:
+def add_newest(cursor: sqlite3.Cursor, groups: SumGroups, added: Added) -> None:
     """Adds the sums of entries at the end of the transaction that has inserted them."""
 
     def first_seq() -> int:
         count = sum(map(len, added.values()))
-        seq: int = connection.execute(_FIRST_SEQ, (count,)).fetchone()[0]
+        seq: int = cursor.execute(_FIRST_SEQ, (count,)).fetchone()[0]
         return seq
 
-    add(connection, groups, added, first_seq)
+    add(cursor, groups, added, first_seq)
 
 
-def add(
-    connection: sqlite3.Connection, groups: SumGroups, added: Added, first_seq: Callable[[], int]
-) -> None:
+def add(cursor: sqlite3.Cursor, groups: SumGroups, added: Added, first_seq: Callable[[], int]) -> None:
     """Adds sums to their hours and days. `first_seq`: none of their entries has a lower one."""
     for (tenant, hour, group), sums in added.items():
         amounts, day = added_up(sums), hour * HOUR_MS // DAY_MS
-        of_hours, of_days = groups.numbers(connection, tenant, group)
+        of_hours, of_days = groups.numbers(cursor, tenant, group)
         # Most amounts are 0, and each column takes the time of a small statement.
         addition, values = _addition(tuple(map(bool, amounts))), (*filter(None, amounts), tenant)
-        if not connection.execute(addition, (*values, HOUR_MS, hour, of_hours)).rowcount:
-            connection.execute(_INSERT, (tenant, HOUR_MS, hour, of_hours, first_seq(), *amounts))
-        if connection.execute(addition, (*values, DAY_MS, day, of_days)).rowcount:
+        if not cursor.execute(addition, (*values, HOUR_MS, hour, of_hours)).rowcount:
+            cursor.execute(_INSERT, (tenant, HOUR_MS, hour, of_hours, first_seq(), *amounts))
+        if cursor.execute(addition, (*values, DAY_MS, day, of_days)).rowcount:
             continue
-        connection.execute(_BEGIN_HISTORY, (tenant,))
-        (count,) = connection.execute(_COUNT, (tenant, DAY_MS, day)).fetchone()
+        cursor.execute(_BEGIN_HISTORY, (tenant,))
+        (count,) = cursor.execute(_COUNT, (tenant, DAY_MS, day)).fetchone()
         if count >= accounting.MOST_GROUPS_OF_DAY:
-            of_days = _number(connection, tenant, merged(group))
-            if connection.execute(addition, (*values, DAY_MS, day, of_days)).rowcount:
+            of_days = _number(cursor, tenant, merged(group))
+            if cursor.execute(addition, (*values, DAY_MS, day, of_days)).rowcount:
                 continue
-        connection.execute(_INSERT, (tenant, DAY_MS, day, of_days, first_seq(), *amounts))
+        cursor.execute(_INSERT, (tenant, DAY_MS, day, of_days, first_seq(), *amounts))
 
 
-def _number(connection: sqlite3.Connection, tenant: str, group: Group) -> int:
+def _number(cursor: sqlite3.Cursor, tenant: str, group: Group) -> int:
     values = (tenant, *map(_column, group))
-    row = connection.execute(_ID, values).fetchone()
-    return row[0] if row else connection.execute(_NEW_ID, values).lastrowid or 0
+    row = cursor.execute(_ID, values).fetchone()
+    return row[0] if row else cursor.execute(_NEW_ID, values).lastrowid or 0
 
 
 @cache

@@ -165,7 +165,8 @@ def write_ledger(state: Path, count: int) -> None:
     """A ledger of `count` entries. Its rows are written without their service, which would take a minute."""
     path, now = state / "ledger.db", int(time.time() * 1000)
     connections = open_database(path)
-    with connections.writer as writer:
+    with connections.writer:
+        writer = connections.writer.cursor()
         writer.execute("BEGIN")
         waiting, groups = past_entries(count, now), sums.SumGroups()
         while some := list(itertools.islice(waiting, 500)):

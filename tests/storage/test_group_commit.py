@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 class NoState:
     """No change leaves anything to write."""
 
-    def write(self, connection: sqlite3.Connection) -> None:
+    def write(self, cursor: sqlite3.Cursor) -> None:
         pass
 
     def commit(self) -> None:
@@ -26,7 +26,8 @@ class NoState:
 
 
 async def test_a_fault_of_ours_reaches_every_caller_and_the_writer_goes_on(tmp_path: Path) -> None:
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(tmp_path / "t.db", isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("CREATE TABLE t (x)")
     writer = GroupCommit(connection, NoState(), lambda: None, SpareSpace(tmp_path / "reserve"))
 
