@@ -188,7 +188,8 @@ SELECT md5(repeat('x', 500000000))
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the processor time that a query has."""
+    """A query has half of its processor time, which ends it however slow the machine is."""
+    monkeypatch.setattr("extraction.queries.RUN_SECONDS", 600)
     code = "from extraction import query_child as child; child.EVALUATE_SECONDS = 2; child.main()"
     monkeypatch.setattr("extraction.queries._COMMAND", (sys.executable, "-S", "-P", "-c", code))
 
@@ -251,11 +252,7 @@ async def test_what_duckdb_tells_of_itself_holds_no_path_and_no_secret(
 
 @pytest.mark.repeated
 @pytest.mark.usefixtures("impatient")
-async def test_a_query_that_would_not_end_or_takes_all_memory_is_stopped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # However slow the machine: processor time ends them, not the clock.
-    monkeypatch.setattr("extraction.queries.RUN_SECONDS", 600)
+async def test_a_query_that_would_not_end_or_takes_all_memory_is_stopped() -> None:
     queries = Queries()
     every = lines(COSTLY)
     for sql in every if FULL else (every[0], every[3], every[4], every[9]):
