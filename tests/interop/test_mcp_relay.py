@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).resolve().parents[2]
 SDK = ROOT / "tests" / "interop" / "mcp"
 PYTHON = ROOT / ".mcp" / "bin" / "python"
-RELAY = [sys.executable, str(ROOT / "command" / "main.py"), "mcp"]
+RELAY = [sys.executable, str(ROOT / "beside" / "main.py"), "mcp"]
 OUR_TOOLS = ["tool_output"]
 SERVER = [str(PYTHON), str(SDK / "sdk_server.py")]
 # A row of the structured list is a block of its own: all of them are one text, and one message.

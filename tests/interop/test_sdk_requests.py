@@ -9,7 +9,7 @@ from tests.faults.service_process import ROOT
 
 PYTHON = ROOT / ".sdks" / "bin" / "python"
 PROGRAM = Path(__file__).with_name("sdks") / "requests_of_sdks.py"
-RECORDED = ROOT / "tests" / "doors" / "sdk_requests.json"
+RECORDED = ROOT / "tests" / "app" / "doors" / "sdk_requests.json"
 
 
 def test_the_sdks_send_what_was_recorded(tmp_path: Path) -> None:
