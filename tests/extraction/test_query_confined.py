@@ -187,9 +187,15 @@ SELECT md5(repeat('x', 500000000))
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query has half of its processor time, which ends it however slow the machine is."""
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processor time ends a query, however slow the machine is."""
     monkeypatch.setattr("extraction.queries.RUN_SECONDS", 600)
+    monkeypatch.setattr("extraction.queries.WAIT_SECONDS", 600)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch, unhurried: None) -> None:
+    """A query has half of its processor time."""
     code = "from extraction import query_child as child; child.EVALUATE_SECONDS = 2; child.main()"
     monkeypatch.setattr("extraction.queries._COMMAND", (sys.executable, "-S", "-P", "-c", code))
 
@@ -287,7 +293,7 @@ DEEP = {
 
 
 @pytest.mark.parametrize("sql", DEEP.values(), ids=DEEP)
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("unhurried")
 async def test_a_statement_that_is_nested_deeply_ends_no_service(sql: str) -> None:
     queries = Queries()
     await told(queries, sql)
