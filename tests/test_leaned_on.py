@@ -151,7 +151,7 @@ async def test_fastapi_takes_the_json_of_a_body_from_the_request() -> None:
     async def post(name: str, page: int, size: int = Body(embed=True)) -> int:
         return size
 
-    (route,) = (one for one in app.http.routes if isinstance(one, APIRoute))
+    (route,) = (one for one in app.routes if isinstance(one, APIRoute))
     assert parameter_names(route.dependant) == ["name", "page"]
     assert route.body_field is not None
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:
