@@ -67,8 +67,6 @@ _BY_WEIGHT = [
 _NO_CAPITALS = bytes(byte for byte in range(256) if not chr(byte).isupper() or byte > 127).replace(b"\n", b"")
 # Words of levels that contain no other such word.
 _CAPITALS = (b"FATAL", b"CRITICAL", b"ERROR", b"WARN", b"NOTICE", b"INFO", b"DEBUG", b"TRACE")
-# Each of these words has such a letter. Finding a letter is 20 times as fast as finding a word.
-_VOWELS = (b"A", b"E", b"I")
 # The second line of an access log: it has statuses, and no levels.
 _ACCESS = re.compile(b"\n" + _ACCESS_LINE)
 _STATUS = re.compile(rb'HTTP/[\d.]{1,3}" (\d{3}) ')
@@ -131,8 +129,6 @@ def _may_have_levels(data: bytes) -> bool:
     its first lines."""
     if b"[" in data or _LEVEL.search(data, 0, _SAMPLED):
         return True
-    if not any(letter in data for letter in _VOWELS):
-        return False
     capitals = data.translate(None, _NO_CAPITALS)
     return any(word in capitals for word in _CAPITALS)
 
