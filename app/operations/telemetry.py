@@ -1,10 +1,8 @@
 """Metrics and times. They never hold a result, an argument or a secret."""
 
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import accumulate
 from pathlib import Path, PurePath
 from time import monotonic, perf_counter
 from typing import Any, TypeVar
@@ -13,17 +11,13 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     Info,
     ProcessCollector,
     disable_created_metrics,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from app import __version__
@@ -60,7 +54,7 @@ _GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _NO_LIMIT = 1 << 60
 """Version 1 writes a number above this where no limit is set; version 2 writes `max`."""
 
-# A series `_created` for each counter would double the scrape.
+# A series `_created` for each counter and histogram would double the scrape.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -112,48 +106,12 @@ class _Governed:
     """Results of one outcome and trigger that were governed since the last scrape. A counter of the registry
     takes a lock each time: five of them are 3 % of the instructions of a result of 2 KB."""
 
-    def __init__(self, took: Callable[[float], None]) -> None:
-        self.took = took
+    def __init__(self, seconds: Histogram) -> None:
+        self.seconds = seconds
         self.forget()
 
     def forget(self) -> None:
         self.results = self.bytes = self.tokens_in = self.tokens_out = self.saved = self.spent = 0
-
-
-class SecondsHistogram(Collector):
-    """A histogram of seconds. That of the library takes two locks for each of them: three are 3 % of the
-    instructions of a result of 2 KB."""
-
-    def __init__(
-        self, name: str, what: str, labels: list[str], bounds: tuple[float, ...], registry: CollectorRegistry
-    ) -> None:
-        self._name, self._what, self._labels, self._bounds = name, what, labels, bounds
-        self._ends = [*map(str, bounds), "+Inf"]
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._sums: dict[tuple[str, ...], list[float]] = {}
-        """The lists have one member each."""
-        registry.register(self)
-
-    def of(self, *labels: str) -> Callable[[float], None]:
-        """Takes the seconds of each event with these values of the labels."""
-        counts = self._counts.setdefault(labels, [0] * len(self._ends))
-        bounds, total = self._bounds, self._sums.setdefault(labels, [0.0])
-
-        def took(seconds: float) -> None:
-            counts[bisect_left(bounds, seconds)] += 1
-            total[0] += seconds
-
-        return took
-
-    def describe(self) -> list[Metric]:
-        return [HistogramMetricFamily(self._name, self._what, labels=self._labels)]
-
-    def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(self._name, self._what, labels=self._labels)
-        for labels, counts in self._counts.items():
-            up_to = zip(self._ends, accumulate(counts), strict=True)
-            family.add_metric(labels, list(up_to), *self._sums[labels])
-        yield family
 
 
 class _Tenants(Collector):
@@ -222,12 +180,12 @@ class Metrics(Observer):
         self._redacted = counter(
             "spillgate_redacted", "Secrets that were masked in what models are shown.", ["kind"]
         )
-        self._seconds = SecondsHistogram(
+        self._seconds = Histogram(
             "spillgate_govern_seconds",
             "Time to govern one result, its upload included.",
             ["outcome"],
-            _GOVERN_SECONDS,
-            self._registry,
+            buckets=_GOVERN_SECONDS,
+            registry=self._registry,
         )
         tokens = counter(
             "spillgate_tokens",
@@ -309,12 +267,12 @@ class Metrics(Observer):
             ["backend"],
         )
         self.ledger_entries = gauge("spillgate_ledger_entries", "Accounting entries of all tenants.")
-        self._operations = SecondsHistogram(
+        self._operations = Histogram(
             "spillgate_operation_seconds",
             "Time of an operation of the store or the ledger.",
             ["backend", "operation"],
-            _OPERATION_SECONDS,
-            self._registry,
+            buckets=_OPERATION_SECONDS,
+            registry=self._registry,
         )
         self.published = self.timer("store", "publish")
         """Called with the seconds that it took to make a body durable."""
@@ -346,7 +304,7 @@ class Metrics(Observer):
         measure = outcome.measure
         of = outcome.kind, outcome.trigger
         if (governed := self._governed.get(of)) is None:
-            governed = self._governed[of] = _Governed(self._seconds.of(outcome.kind.value))
+            governed = self._governed[of] = _Governed(self._seconds.labels(outcome.kind.value))
         governed.results += 1
         governed.bytes += measure.bytes
         governed.tokens_in += measure.tokens
@@ -359,7 +317,7 @@ class Metrics(Observer):
         self._results_total += 1
         if outcome.text is not None:
             self._bytes_kept_out += max(0, measure.bytes - len(outcome.text.encode()))
-        governed.took(seconds)
+        governed.seconds.observe(seconds)
         self.masked(outcome.redacted)
 
     def _count_governed(self) -> None:
@@ -425,7 +383,8 @@ class Metrics(Observer):
 
     def timer(self, backend: str, operation: str) -> Callable[[float], None]:
         """Takes the seconds of each operation."""
-        return self._operations.of(backend, operation)
+        observe: Callable[[float], None] = self._operations.labels(backend, operation).observe
+        return observe
 
     def is_ready(self, ready: bool, up: Mapping[str, bool], down_seconds: float) -> None:
         """`up`: store, ledger, and the issuer of tokens if there is one."""
