@@ -161,11 +161,7 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
     is_given, clock = clock is not None, clock or steady
     # Before the file is read: a change from here on is seen as one.
     stamp = None if settings.policy_file is None else stamp_of(settings.policy_file)
-    policies = load_policies(settings)
-    load_encoding(settings.encoding)
-    if policies.may_redact_secrets:
-        await anyio.to_thread.run_sync(load_rules)
-    metrics = Metrics()
+    policies, metrics = await _loaded_policies(settings), Metrics()
     check_urls(settings.store, ledger_url := settings.ledger)
     async with AsyncExitStack() as stack:
         tracing, observer = _opened_observer(settings, metrics, stack)
@@ -175,10 +171,7 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
         file = None if is_given else clock_file_of(settings.store, ledger_url)
         watch = await _opened_watch(ClockWatch(steady, shared, file=file), stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
-        if keys is not None:
-            store, ledger = sealed_store(store, keys), sealed_ledger(ledger, keys)
-        store = TimedStore(store, partial(metrics.timer, "store"))
-        ledger = TimedLedger(ledger, partial(metrics.timer, "ledger"))
+        store, ledger = _timed(store, ledger, keys, metrics)
         ids, exported = EntryIds(writer_of(settings.accounting_export)), None
         ledger = unrecorded = UnrecordedLedger(ledger, clock, ids, metrics.unrecorded)
         if settings.accounting_export is not None:
@@ -189,11 +182,10 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
         known = KnownModels(settings, policies)
         models = _opened_models(settings, known, stack)
         daily = DailySpend(ledger, quota_of, clock, unrecorded=unrecorded.cost_usd)
-        spend_caps = SpendCaps(ledger, daily, unrecorded.cost_usd)
-        spent, most = spend_caps.daily.known, settings.storage_max_bytes
+        most = settings.storage_max_bytes
         queries = Queries()
         stack.push_async_callback(queries.aclose)
-        readiness = Readiness(store, ledger, most, quota_of, spent, quota_of.set_by, watch)
+        readiness = Readiness(store, ledger, most, quota_of, daily.known, quota_of.set_by, watch)
         yield Runtime(
             settings,
             clock,
@@ -204,7 +196,7 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
             known,
             metrics,
             models,
-            spend_caps,
+            SpendCaps(ledger, daily, unrecorded.cost_usd),
             readiness,
             unrecorded,
             ids,
@@ -218,6 +210,25 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
             observer=observer,
             tracing=tracing,
         )
+
+
+async def _loaded_policies(settings: Settings) -> PolicyBook:
+    """With the encoding and the rules that they need."""
+    policies = load_policies(settings)
+    load_encoding(settings.encoding)
+    if policies.may_redact_secrets:
+        await anyio.to_thread.run_sync(load_rules)
+    return policies
+
+
+def _timed(
+    store: ResultStore, ledger: Ledger, keys: StorageKeys | None, metrics: Metrics
+) -> tuple[ResultStore, Ledger]:
+    """The ports with a timer around them, and encryption within it if there are keys."""
+    if keys is not None:
+        store, ledger = sealed_store(store, keys), sealed_ledger(ledger, keys)
+    timed_store = TimedStore(store, partial(metrics.timer, "store"))
+    return timed_store, TimedLedger(ledger, partial(metrics.timer, "ledger"))
 
 
 async def _opened_watch(watch: ClockWatch, stack: AsyncExitStack) -> ClockWatch:

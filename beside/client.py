@@ -15,7 +15,7 @@ from http.client import HTTPException
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
-from beside import own_service
+from beside import embedded
 from domain.doors import project_of
 from domain.errors import ConfigError
 from domain.references import TOO_DEEP, references_in, replaced
@@ -335,12 +335,12 @@ class ServiceClient:
         seconds: float | None = None,
         retry_seconds: float = 0.0,
     ) -> "ServiceClient":
-        """The service of SPILLGATE_URL or SPILLGATE_UDS, else the user's own (`beside.own_service`). That
+        """The service of SPILLGATE_URL or SPILLGATE_UDS, else the user's own (`beside.embedded`). That
         is started where none runs, unless `may_start` is False, or None and SPILLGATE_AUTO_START says no. If
         `may_start` is True, it is the user's own in any case. Raises ConfigError."""
         address = OWN if may_start else service_address()
-        starts = address == OWN and (own_service.may_start() if may_start is None else may_start)
-        start = partial(own_service.start, seconds, retry_seconds) if starts else None
+        starts = address == OWN and (embedded.may_start() if may_start is None else may_start)
+        start = partial(embedded.start, seconds, retry_seconds) if starts else None
         return cls(address, api_key(), start=start)
 
     @property
@@ -357,9 +357,9 @@ class ServiceClient:
         that is ending or of an older version. Raises ServiceError."""
         if self._start is None:
             return self._asked(request)
-        if own_service.is_outdated():
+        if embedded.is_outdated():
             self._started()
-        deadline = time.monotonic() + own_service.START_SECONDS
+        deadline = time.monotonic() + embedded.START_SECONDS
         has_started = False
         while True:
             try:
@@ -379,7 +379,7 @@ class ServiceClient:
         assert self._start is not None
         try:
             self._start()
-        except own_service.StartFailed as error:
+        except embedded.StartFailed as error:
             raise ServiceError(str(error)) from None
 
     def _asked(self, request: ServiceRequest) -> ServiceAnswer:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from beside import own_service
+from beside import embedded
 from beside.client import ServiceClient, ServiceError, ServiceRequest
 from machine.addresses import OWN
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         return _ACTIONS[options.action]()
-    except own_service.StartFailed as error:
+    except embedded.StartFailed as error:
         print(f"spillgate service: {error}", file=sys.stderr)
         return 1
 
@@ -44,18 +44,18 @@ def _start() -> int:
 def started_url() -> str:
     """Where the user's own service listens at a port. If none does, the service that hooks start is started
     with one, in place of one that listens on its socket alone. Raises StartFailed."""
-    address = own_service.port_address()
+    address = embedded.port_address()
     if address is None:
-        own_service.stop()
-        own_service.start(at_port=True)
-        address = own_service.port_address()
+        embedded.stop()
+        embedded.start(at_port=True)
+        address = embedded.port_address()
     if address is None:
-        raise own_service.StartFailed("Another program has started the service without a port. Try again.")
+        raise embedded.StartFailed("Another program has started the service without a port. Try again.")
     return str(address)
 
 
 def _stop() -> int:
-    print("Stopped." if own_service.stop() else "No service that a command has started runs.")
+    print("Stopped." if embedded.stop() else "No service that a command has started runs.")
     return 0
 
 
@@ -68,7 +68,7 @@ def governing() -> tuple[bool, str]:
         try:
             service.request(ServiceRequest("GET", "/readyz", seconds=_SECONDS))
         except ServiceError as error:
-            if service.address == OWN and own_service.may_start():
+            if service.address == OWN and embedded.may_start():
                 return False, "No service runs: the next result that a hook or relay gets starts one."
             return False, f"Results are not governed now. {error}"
         return True, f"Results are governed now, by the service at {service.reached}."

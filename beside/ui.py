@@ -6,7 +6,7 @@ import sys
 import webbrowser
 from collections.abc import Sequence
 
-from beside import own_service
+from beside import embedded
 from beside.client import service_address
 from beside.service_command import started_url
 from domain.errors import ConfigError
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         page = f"{_url()}/ui"
-    except own_service.StartFailed as error:
+    except embedded.StartFailed as error:
         print(f"spillgate ui: {error}", file=sys.stderr)
         return 1
     print(page)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from beside import own_service
+from beside import embedded
 
 
 def end_services(below: Path) -> None:
@@ -12,4 +12,4 @@ def end_services(below: Path) -> None:
     for lock in below.rglob("embedded/lock"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SPILLGATE_STORAGE_URL", f"disk://{lock.parents[1]}")
-            own_service.stop()
+            embedded.stop()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from app.cli.options import COMMANDS, naming_options, parser, settings_of
-from beside import own_service
+from beside import embedded
 from domain.errors import ConfigError, PortInUse
 
 
@@ -52,7 +52,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _advice(error: PortInUse, options: argparse.Namespace) -> str:
     """That the user's own service listens there, or the line that starts this one at a port that is free."""
-    own = own_service.port_address()
+    own = embedded.port_address()
     if own is not None and own.port == error.port:
         return f" It is your own Spillgate, {own}/ui: a second one needs another SPILLGATE_STORAGE_URL, too."
     if not error.free:
@@ -70,9 +70,9 @@ def _advice(error: PortInUse, options: argparse.Namespace) -> str:
 def _replace_own_service() -> None:
     """Ends a service that a command has started on the same store. Raises ConfigError."""
     try:
-        if own_service.stop():
+        if embedded.stop():
             print("spillgate: ended the service that a command had started.", file=sys.stderr)
-    except own_service.StartFailed as error:
+    except embedded.StartFailed as error:
         raise ConfigError(str(error)) from None
 
 

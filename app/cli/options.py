@@ -54,7 +54,7 @@ def _add_address(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="as SPILLGATE_HOST")
     command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
     command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
-    # For a service that a command starts: `beside.own_service`.
+    # For a service that a command starts: `beside.embedded`.
     command.add_argument("--until-idle", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
 
 

@@ -66,33 +66,12 @@ async def govern(
         if blocks is not None:
             await body.search_blocks(blocks)
         measured = MeasuredResult(result, entered.session, model, policy, body, measure, None, budget)
-        if (is_viewed := body.is_viewed) or body.may_have_secrets:
+        if body.is_viewed or body.may_have_secrets:
             measured = await _as_shown(measured, rt, is_retry=entered.receipt is not None)
-            policy = measured.policy
         call = _Governing(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
             return await call.answer_retry(entered.receipt)
-        is_page = may_reject(policy) and pages(result)
-        trigger = decide(Facts(measured.shown, budget, measure.lines, is_page), policy)
-        observes = policy.mode is OBSERVE
-        repeats = Repeats(measured, rt) if policy.repeat is NAME else None
-        repeat = await repeats.find() if repeats else None
-        receipt, whole = None, None
-        passes = trigger is None and not is_viewed and repeat is None
-        if hold is not None and (observes or passes):
-            # Before the ledger is written: a request that fails must not be charged.
-            whole = await call.content(hold)
-        if passes:
-            receipt = await _charged(measured, PASSED, rt, must_fit=not policy.bypass)
-            if receipt is None:
-                trigger = Trigger.RESERVE_FAILED
-        if receipt is None and observes:
-            receipt = await call.observed(trigger)
-        if receipt is None:
-            receipt, whole = await call.replaced(trigger, repeat)
-        if repeats and receipt.is_recorded:
-            await repeats.remember(receipt, repeat)
-        return await call.outcome(receipt, whole)
+        return await call.judged()
     finally:
         if body.opened is not None:
             await body.close()
@@ -139,6 +118,32 @@ class _Governing:
     started: float
     report_warning: ReportWarning | None
     hold: Callable[[int], None] | None
+
+    async def judged(self) -> GovernedResult:
+        """Decides, stores and charges."""
+        measured, rt, policy = self.measured, self.rt, self.measured.policy
+        is_page = may_reject(policy) and pages(measured.result)
+        facts = Facts(measured.shown, measured.budget, measured.measure.lines, is_page)
+        trigger = decide(facts, policy)
+        observes = policy.mode is OBSERVE
+        repeats = Repeats(measured, rt) if policy.repeat is NAME else None
+        repeat = await repeats.find() if repeats else None
+        receipt, whole = None, None
+        passes = trigger is None and not measured.body.is_viewed and repeat is None
+        if self.hold is not None and (observes or passes):
+            # Before the ledger is written: a request that fails must not be charged.
+            whole = await self.content(self.hold)
+        if passes:
+            receipt = await _charged(measured, PASSED, rt, must_fit=not policy.bypass)
+            if receipt is None:
+                trigger = Trigger.RESERVE_FAILED
+        if receipt is None and observes:
+            receipt = await self.observed(trigger)
+        if receipt is None:
+            receipt, whole = await self.replaced(trigger, repeat)
+        if repeats and receipt.is_recorded:
+            await repeats.remember(receipt, repeat)
+        return await self.outcome(receipt, whole)
 
     async def replaced(
         self, trigger: Trigger | None, repeat: Repetition | None

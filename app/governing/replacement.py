@@ -42,9 +42,9 @@ class Replacing(NamedTuple):
     async def decision(
         self, kind: OutcomeKind, trigger: Trigger | None, handle: Handle, *, can_ask: bool = True
     ) -> Decision | None:
-        """None if the outcome has nothing to leave out, or no room for its text. The text of an outcome that
-        cuts is within every size cap. It names the handle only if the model can ask about it; where the
-        preview leaves no budget for that, the handle message has none."""
+        """Returns None if the outcome has nothing to leave out, or no room for its text. The text of an
+        outcome that cuts is within every size cap. The text names the handle only if the model can ask about
+        the result. The handle message has no preview if the budget has no room for one."""
         stores = kind is OutcomeKind.STORE
         where = handle if stores or self.measured.policy.keep else None
         outcome = OUTCOMES[kind] if trigger is not None else view

@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
-from beside import own_service
+from beside import embedded
 from beside.client import (
     LARGE_BYTES,
     Refused,
@@ -211,7 +211,7 @@ def _probed(client: str) -> HookAnswer:
             except ServiceError as error:
                 told["fails"] = str(error)
                 told["starts"] = (
-                    isinstance(error, Unreachable) and service.address == OWN and own_service.may_start()
+                    isinstance(error, Unreachable) and service.address == OWN and embedded.may_start()
                 )
     except (Passed, ConfigError) as error:
         told = {"asks": "", "fails": str(error), "starts": False}

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from beside import own_service
+from beside import embedded
 from beside.client import in_any_shell, own_path, reaching, service_address
 from beside.commands import SETTING_UP
 from beside.hooks.agents import PLANS
@@ -178,7 +178,7 @@ def _starting(client: str) -> str:
 
 def _starts_by_itself() -> bool:
     """Raises ConfigError."""
-    return service_address() == OWN and own_service.may_start()
+    return service_address() == OWN and embedded.may_start()
 
 
 def _setup(in_project: bool) -> Setup:

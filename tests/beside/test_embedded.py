@@ -201,7 +201,7 @@ def test_it_ends_once_it_was_idle_for_so_long() -> None:
     assert watch.is_over(1, is_busy=False)
 
 
-SOON = "import beside.own_service as own; own.IDLE_SECONDS = 1; import beside.main as main; main.main()"
+SOON = "import beside.embedded as own; own.IDLE_SECONDS = 1; import beside.main as main; main.main()"
 
 
 def test_a_real_one_ends_and_the_next_call_finds_what_it_stored(user: User) -> None:

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tests.beside.relay_client import STATELESS
-from tests.beside.test_started_service import User, handle_in, user  # noqa: F401
+from tests.beside.test_embedded import User, handle_in, user  # noqa: F401
 from tests.faults.forking import ROOT
 
 

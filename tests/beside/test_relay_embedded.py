@@ -142,7 +142,7 @@ def flock(file, operation):
 fcntl.flock = flock
 """
 SLOW = """
-beside.own_service.START_SECONDS = 0.1
+beside.embedded.START_SECONDS = 0.1
 beside.relay.service_calls.PAUSE_SECONDS = 0
 """
 
@@ -158,7 +158,7 @@ beside.relay.service_calls.PAUSE_SECONDS = 0
 def test_without_a_service_that_starts_results_are_cut(place: Path, code: str, reason: bytes) -> None:
     program = (
         "-c",
-        f"import beside.main as main, beside.relay.service_calls, beside.own_service\n{code}"
+        f"import beside.main as main, beside.relay.service_calls, beside.embedded\n{code}"
         "main.sys.exit(main.main())",
     )
     with opened(place, program=program) as relay:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.beside.test_started_service import User, handle_in, user  # noqa: F401
+from tests.beside.test_embedded import User, handle_in, user  # noqa: F401
 from tests.faults.service_process import SERVE, Services
 from tests.redis_server import free_port
 
