@@ -9,7 +9,6 @@ from content.formats.format import Description
 from content.formats.hidden_parts import hidden_spans
 from content.formats.prose import paragraphs
 from content.kind import Kind
-from content.layout import spelled
 from content.natural_language import language_of_text
 from content.source_text import SourceText
 from content.text import SAMPLE_BYTES, SAMPLE_TAIL_BYTES, clip, count_of, cut_head, decode_escapes, line_count
@@ -22,7 +21,6 @@ _MOST_NAMES = 400
 _MOST_LINES = 200
 _EXTENT_NAMES = 40
 _EXTENT_BYTES = 2000
-_COLUMNS_BYTES = 300
 _WORD = re.compile(rb"\S++")
 
 _PROSE = 2 * 1024
@@ -51,27 +49,6 @@ def source_of(
     return SourceText(
         head, tool_name, path, tail=tail[-SAMPLE_TAIL_BYTES:], total_bytes=total_bytes, lines=lines
     )
-
-
-_QUERY = "SELECT {}, count(*) FROM data{} GROUP BY 1{}"
-_OF_LINES = " WHERE matches(text, 'regex')"
-_PART, _WITH_PART = "part(text, 'regex') p", " WHERE p > ''"
-
-
-def query_of(source: SourceText) -> str:
-    """Returns a query that counts the rows of the source in groups, and the columns of its table; "" without
-    rows."""
-    query, columns = _query(source, source.format.shape(source))
-    return f"{query}; columns {_names(columns, _COLUMNS_BYTES, _MOST_NAMES)}" if query else ""
-
-
-def _query(source: SourceText, shape: Description) -> tuple[str, Sequence[str]]:
-    if source.format.is_lines:
-        columns = ("line", "text", *source.format.of_lines(source))
-        if shape.group:
-            return _QUERY.format(spelled(shape.group), _OF_LINES, ""), columns
-        return _QUERY.format(_PART, _WITH_PART, " ORDER BY 2 DESC"), columns
-    return (_QUERY.format(spelled(shape.group), "", "") if shape.group else ""), shape.names
 
 
 def extent(source: SourceText) -> str:

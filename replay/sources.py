@@ -413,7 +413,7 @@ def _has_columns(database: sqlite3.Connection, table: str, columns: set[str]) ->
 
 
 def _reads_a_table(action: int, table: str | None, column: str | None, name: str | None, view: Any) -> int:
-    """Allows to read tables, which end. A view might not, whatever the schema calls it."""
+    """Allows reads of tables and refuses those of views: a table has an end, a view may have none."""
     is_read = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
     return sqlite3.SQLITE_OK if is_read and view is None else sqlite3.SQLITE_DENY
 

@@ -1,1 +1,1 @@
-"""What the hooks of coding agents say, whatever the agent: `beside/hooks/agents` has a file for each."""
+"""What the hooks of all coding agents have in common. `beside/hooks/agents` has a file for each agent."""

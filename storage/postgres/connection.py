@@ -138,10 +138,6 @@ class PostgresFacts:
     waits_for: str
 
     @property
-    def is_durable(self) -> bool:
-        return self.syncs and self.commits != "off"
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         warnings = []
         if not self.syncs:

@@ -33,8 +33,8 @@ router = Router(tags=["guardrails"])
 )
 @Traits(carries_results=True, fails_open=True, span=GOVERN)
 async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
-    """Whatever goes wrong, the request goes on: the answer is then `NONE`, and the log says why. Only a
-    request that is not admitted (401, 413) is answered with a problem."""
+    """If an error occurs, the answer is `NONE`, the gateway continues with its request, and the log has the
+    error. Only a request that is not admitted (401, 413) is answered with a problem."""
     answer = as_json(litellm.NONE)
     if not request.app.state.draining:
         try:

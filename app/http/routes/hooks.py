@@ -63,8 +63,8 @@ async def post_hook(
     client: ClientInPath, request: Request, rt: InRuntime, tenant: Tenant, shell: InShell = ""
 ) -> Response:
     """Takes the JSON of the agent's hook. Answers with the JSON by which that agent replaces the result, or
-    `{}`: it passes. Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the
-    log says why. Only a request that is not admitted (401, 413) is answered with a problem."""
+    `{}` if the result passes. If an error occurs, the answer is `{}`, the agent keeps its result, and the log
+    has the error. Only a request that is not admitted (401, 413) is answered with a problem."""
     if client not in CLIENTS:
         raise NotFound
     answer = as_json(PASS)

@@ -155,8 +155,8 @@ async def list_stored(
     limit: Annotated[int, Query(ge=1, le=200, description="A page may hold fewer.")] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> ListOut:
-    """Newest first. A page looks at no more than twenty times its `limit`, and may be empty before the end:
-    there is no more when `next_cursor` is null. A list does not restart the retention of its results."""
+    """Newest first. A page reads at most twenty times its `limit` entries, so a page before the last one may
+    be empty. On the last page `next_cursor` is null. A list does not restart the retention of its results."""
     first, last = milliseconds(since, "since"), milliseconds(until, "until")
     wanted = EntryFilter(tenant, session_id, EntryType.TOOL, tool_name, since=first, until=last, stored=True)
     words = (text or "").casefold()
