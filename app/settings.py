@@ -22,10 +22,10 @@ from storage import ledger_url
 
 PREFIX = "SPILLGATE_"
 HOOK_CAP = 7168
-"""The size cap of results that come by a coding agent's hook. docs/worth.md says why."""
+"""The size cap, in bytes, of results that come from a coding agent's hook. docs/worth.md says why."""
 
 CENTURY_SECONDS = 36_525 * 86_400
-"""The longest retention: the backends count milliseconds in 64 bits."""
+"""The longest retention in seconds: the backends count milliseconds in 64 bits."""
 
 
 def _state_directory() -> Path:
@@ -48,7 +48,8 @@ def _secret(path: Path, setting: str) -> str:
 
 
 _MAY_BE_EMPTY = ("BYPASS_TOOLS", "LLM_MODELS", "EMBED_MODEL", "LLM_API_KEY", "KEY", "SESSION")
-"""Settings whose empty value means none. An empty path or URL would name another place than was meant."""
+"""Settings that may be empty, which means none. Others are refused: an empty path would mean the working
+directory."""
 
 
 class Settings(BaseSettings):
@@ -60,8 +61,8 @@ class Settings(BaseSettings):
     port: int = Field(8377, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     uds: Path | None = Field(
         None,
-        description="Unix socket to listen on instead of host and port. The commands without `SPILLGATE_URL` "
-        "ask a service of this user there.",
+        description="Unix socket to listen on instead of host and port. Without `SPILLGATE_URL`, the "
+        "commands look for this user's service there.",
     )
     storage_url: str = Field(
         "disk:",
@@ -71,17 +72,18 @@ class Settings(BaseSettings):
         "directory.",
     )
     storage_url_file: Path | None = Field(
-        None, description="File that holds the storage URL, where it has a password in it."
+        None, description="File that holds the storage URL, for a URL with a password."
     )
     storage_key_file: Path | None = Field(
         None,
         description="File of keys, lines `id:key`: stored bodies and the texts that models were given are "
-        "encrypted with the first one. Needs the extra `encryption`; reloaded on change.",
+        "encrypted with the first key. Needs the extra `encryption`; reloaded on change.",
     )
     ledger_url: str | None = Field(
         None,
         description="Where sessions and accounting are kept: `memory:`, `sqlite:///path`, `postgresql://`, "
-        "`redis://` and its like. Default: beside the bodies; an object store needs it named.",
+        "`redis://` and the other schemes of Redis. Default: with the bodies. Must be set if the bodies are "
+        "in an object store.",
     )
     ledger_url_file: Path | None = Field(None, description="File that holds the ledger URL.")
     policy_file: Path | None = Field(
@@ -90,8 +92,8 @@ class Settings(BaseSettings):
     local_paths: bool = Field(
         True,
         description="Whether hints for a shell name the file of a stored result, so that no command runs "
-        "twice. Only with a `disk:` store and no API keys: then every caller is on this machine. `false` "
-        "where the agent cannot read that directory; the container image has `false`.",
+        "twice. Only with a `disk:` store and no API keys: then every caller is on this machine. Set it to "
+        "`false` if the agent cannot read that directory; the container image does.",
     )
     allow_request_overrides: bool = Field(
         True, description="Whether a request, and an agent's key on a session, may set a `policy`."
@@ -101,16 +103,20 @@ class Settings(BaseSettings):
         None,
         ge=0,
         le=1_000_000,
-        description=f"Size cap in bytes of results that come by a coding agent's hook. Unset: {HOOK_CAP}, or "
-        "`SPILLGATE_MAX_BYTES` where that is set.",
+        description=f"Size cap in bytes of results that come from a coding agent's hook. Unset: {HOOK_CAP}, "
+        "or `SPILLGATE_MAX_BYTES` if that is set.",
     )
     context_window: int = Field(
         131_072, ge=1, description="Context window (tokens) of a session that declares none."
     )
     buffer_tokens: int = Field(8192, ge=0, description="Tokens of the window that are kept free.")
     max_output_tokens: int = Field(16_384, ge=0, description="Tokens of the window for the model's answer.")
-    require_budget: bool = Field(False, description="Hold every session to a budget, reported or not.")
-    encoding: str = Field("o200k_base", description="Tokenizer where the policy names none for the model.")
+    require_budget: bool = Field(
+        False,
+        description="Whether every session has a budget, even one that declared no window and reported no "
+        "usage.",
+    )
+    encoding: str = Field("o200k_base", description="Tokenizer, if the policy names none for the model.")
     max_body_bytes: int = Field(67_108_864, ge=1, description="Larger uploads get 413 before they are read.")
     max_json_bytes: int = Field(
         8_388_608,
@@ -136,7 +142,7 @@ class Settings(BaseSettings):
     storage_max_bytes: int = Field(
         2_147_483_648,
         ge=0,
-        description="Past this many stored bytes of all tenants a write gets 507; 0 = no bound.",
+        description="Stored bytes of all tenants together; past it a write gets 507; 0 = no bound.",
     )
     tenant_storage_max_bytes: int = Field(
         0,
@@ -146,20 +152,20 @@ class Settings(BaseSettings):
     max_sessions: int = Field(
         10_000,
         ge=0,
-        description="Open sessions of one tenant; past it idle ones leave, else a new one gets 429; 0 = no "
-        "quota.",
+        description="Open sessions of one tenant; past it idle sessions are removed, and if none is idle a "
+        "new session gets 429; 0 = no quota.",
     )
     ledger_max_bytes: int = Field(
         1_073_741_824,
         ge=0,
-        description="Bytes of one tenant's accounting and sessions, about; past it the oldest entries go "
-        "into sums; 0 = no quota.",
+        description="Approximate bytes of one tenant's accounting and sessions; past it the oldest entries "
+        "are merged into sums; 0 = no quota.",
     )
     ledger_total_max_bytes: int = Field(
         0,
         ge=0,
-        description="Bytes of all tenants' accounting and sessions together, about; past it the oldest "
-        "entries of the largest tenants go into sums; 0 = no bound.",
+        description="Approximate bytes of all tenants' accounting and sessions together; past it the oldest "
+        "entries of the largest tenants are merged into sums; 0 = no bound.",
     )
     tenant_requests_per_second: float = Field(
         0.0,
@@ -179,8 +185,8 @@ class Settings(BaseSettings):
     bypass_tools: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         validation_alias=AliasChoices(f"{PREFIX}BYPASS_TOOLS", "TOOL_RESULT_BYPASS_TOOLS", "bypass_tools"),
-        description="Comma-separated tool names (globs) whose results always pass. "
-        "Where it is not set, `TOOL_RESULT_BYPASS_TOOLS` is read; two that differ are refused.",
+        description="Comma-separated tool names (globs) whose results always pass. If it is not set, "
+        "`TOOL_RESULT_BYPASS_TOOLS` is read; if both are set, they must be equal.",
     )
     api_keys_file: Path | None = Field(
         None,
@@ -193,13 +199,13 @@ class Settings(BaseSettings):
     )
     key_for_pages: bool = Field(
         False,
-        description="Whether `/ui`, `/docs`, `/openapi.json` and `/healthz` need a key, too. A browser asks "
-        "for it. `/livez` and `/readyz` stay open.",
+        description="Whether `/ui`, `/docs`, `/openapi.json` and `/healthz` need a key, too. A browser then "
+        "asks for it. `/livez` and `/readyz` stay open.",
     )
     oidc_issuer: str | None = Field(
         None,
-        description="Issuer of OpenID Connect, e.g. `https://login.example.com`: its tokens are taken beside "
-        "API keys. Needs the extra `oidc`.",
+        description="Issuer of OpenID Connect, e.g. `https://login.example.com`: its tokens are accepted as "
+        "well as API keys. Needs the extra `oidc`.",
     )
     oidc_audience: str | None = Field(None, description="The `aud` that tokens of the issuer must have.")
     oidc_tenant_claim: str = Field(
@@ -210,14 +216,14 @@ class Settings(BaseSettings):
     oidc_role_claim: str | None = Field(
         None,
         min_length=1,
-        description="Claim of a token that names its role, as a text or in a list. Without it each token has "
-        "the role `agent`.",
+        description="Claim of a token that names its role, as a string or in a list. Without it each token "
+        "has the role `agent`.",
     )
     allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None,
         description="Comma-separated `Host` names that are answered; `*` = any. Default: loopback names; "
-        "with API keys, any. A page of another origin may call if its host is listed with its port, also "
-        "where that is the usual one: `localhost:3000`, `app.example.com:443`.",
+        "with API keys, any. A page of another origin may call the service if its host is listed with its "
+        "port, even a default port: `localhost:3000`, `app.example.com:443`.",
     )
     llm_base_url: str | None = Field(
         None,
@@ -242,17 +248,16 @@ class Settings(BaseSettings):
         60_000,
         ge=100,
         le=120_000,
-        description="Time for an extraction that names no `deadline_ms` of its own.",
+        description="Time for an extraction that sets no `deadline_ms`.",
     )
     extract_fallback: Literal["truncate", "retrieve"] = Field(
         "truncate",
-        description="What an extraction falls back to when its strategy cannot run: "
-        "`truncate` or `retrieve`.",
+        description="The strategy that answers if the chosen one cannot run: `truncate` or `retrieve`.",
     )
     metrics_address: str | None = Field(
         None,
         description="`host:port` of a second listener for `/metrics`, `/livez` and `/readyz` alone, without "
-        "keys: for a service on a Unix socket.",
+        "keys; for a service on a Unix socket, for example.",
     )
     accounting_export: str | None = Field(
         None,
@@ -272,33 +277,39 @@ class Settings(BaseSettings):
     )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="Comma-separated addresses or networks of balancers, `unix` for a Unix socket: of their "
-        "requests the address in `X-Forwarded-For` is that of the caller, in log and audit.",
+        description="Comma-separated addresses or networks of load balancers, `unix` for a Unix socket. For "
+        "their requests, log and audit name the address in `X-Forwarded-For` as the caller's.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least level logged. At `debug` each request is a line, too."
+        "info", description="Lowest level that is logged. `debug` also logs each request."
     )
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines as `text` or `json`; `auto`: text if stderr is a terminal, else JSON."
     )
     url: str | None = Field(
         None,
-        description="Commands, hooks, relays and clients: the URL of the service, or `unix:/path`, on trust. "
-        "Without it, the user's own service ([how it is known](../mcp.md#which-service-which-session)). "
-        "`serve` ignores it.",
+        description="Commands, hooks, relays and clients: the URL of the service, or `unix:/path`; what "
+        "listens there is trusted. Without it, the user's own service ([how it is "
+        "known](../mcp.md#which-service-which-session)). `serve` ignores it.",
     )
-    key: SecretStr | None = Field(None, description="The same commands: the API key that they send.")
-    key_file: Path | None = Field(None, description="The same commands: file that holds the key.")
-    session: str | None = Field(None, description="The same commands: the session of what they send.")
+    key: SecretStr | None = Field(
+        None, description="Commands, hooks, relays and clients: the API key that they send."
+    )
+    key_file: Path | None = Field(
+        None, description="Commands, hooks, relays and clients: file that holds that key."
+    )
+    session: str | None = Field(
+        None, description="Commands, hooks, relays and clients: the session that they send."
+    )
     auto_start: bool = Field(
         True,
-        description="The same commands, hooks and relays: start the user's own service where none runs and "
-        "`SPILLGATE_URL` is not set. It ends when no request came for half an hour.",
+        description="Commands, hooks and relays: start the user's own service if none runs and "
+        "`SPILLGATE_URL` is not set. It ends half an hour after the last request.",
     )
     hook_timeout_ms: int = Field(
         1000,
         ge=1,
-        description="`spillgate hook`: how long the service may take, and, above 5 s, to start. A large "
+        description="`spillgate hook`: time for the service to answer, and, above 5 s, to start. A large "
         "result adds 1 s per 8 MiB.",
     )
 
@@ -348,13 +359,13 @@ class Settings(BaseSettings):
 
     @property
     def names_paths(self) -> bool:
-        """True where callers may be told the file of a stored result, if it has one. Without API keys only
-        loopback or a Unix socket is bound: callers are on this machine. An encrypted file is of no use."""
+        """True if texts may name the file of a stored result: no API keys, so that every caller is on this
+        machine, and no encryption, so that the file can be read."""
         return self.local_paths and not self.needs_key and self.storage_key_file is None
 
     @property
     def needs_key(self) -> bool:
-        """False where every caller is on this machine, and may do all."""
+        """False if no keys are set up: then every caller is on this machine, and may do everything."""
         return self.api_keys_file is not None or self.oidc_issuer is not None
 
     @property
@@ -383,8 +394,8 @@ class Settings(BaseSettings):
 
 
 def load_settings(**options: Any) -> Settings:
-    """Reads the environment; `options` go over it. Raises ConfigError, which names the setting at fault
-    and never its value."""
+    """Reads the environment; `options` take precedence. Raises ConfigError, which names the wrong setting and
+    never its value."""
     known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
     for name, text in os.environ.items():
         if not name.upper().startswith(PREFIX):
@@ -432,7 +443,7 @@ def _nearest(name: str) -> str:
 
 
 def _rules_of(field: str) -> dict[str, str]:
-    """What to write for a setting in bytes, where pydantic's message says less."""
+    """The rule of a setting in bytes, which is clearer than pydantic's message; by pydantic's error type."""
     if not field.endswith("_BYTES"):
         return {}
     example = min(Settings.model_fields[field.lower()].default or 1 << 30, 1 << 30)
@@ -440,7 +451,7 @@ def _rules_of(field: str) -> dict[str, str]:
 
 
 def _check_bypass() -> None:
-    """One of two lists would be dropped, and its tools governed."""
+    """Refuses two different lists: one would be ignored, and the results of its tools replaced."""
     ours, theirs = (os.environ.get(name) for name in (f"{PREFIX}BYPASS_TOOLS", "TOOL_RESULT_BYPASS_TOOLS"))
     if ours and theirs and ours != theirs:
         raise ConfigError(f"{PREFIX}BYPASS_TOOLS and TOOL_RESULT_BYPASS_TOOLS are both set. Keep one.")
@@ -453,10 +464,11 @@ def _check_storage(settings: Settings) -> None:
 
 
 def _check_backend(settings: Settings) -> None:
-    """A backend without models would never be asked. A model may have its backend in the policy file."""
+    """A backend needs the names of its models. Models may be named alone: the policy file may have their
+    backend."""
     if settings.llm_base_url is not None and not (settings.llm_models or settings.embed_model):
         raise ConfigError(
-            f"{PREFIX}LLM_MODELS is not set: {PREFIX}LLM_BASE_URL needs the names of its models."
+            f"{PREFIX}LLM_BASE_URL is set without {PREFIX}LLM_MODELS. Name the models of that backend there."
         )
     if settings.embed_model in settings.llm_models:
         raise ConfigError(
@@ -471,7 +483,8 @@ def _check_backend(settings: Settings) -> None:
 
 
 def _check_audit(settings: Settings) -> None:
-    """The audit is kept apart from the data of tenants, and from the accounting."""
+    """Checks TRUSTED_PROXIES and AUDIT. The audit's file must be neither that of the accounting export nor in
+    the folder of stored results."""
     try:
         proxies(settings.trusted_proxies)
     except ValueError:
@@ -496,13 +509,15 @@ def _check_issuer(settings: Settings) -> None:
             raise ConfigError(f"{PREFIX}{alone[0]} is set without {PREFIX}OIDC_ISSUER.")
         return
     if not settings.oidc_audience:
-        raise ConfigError(f"{PREFIX}OIDC_AUDIENCE is not set: tokens for other services would be taken, too.")
+        raise ConfigError(
+            f"{PREFIX}OIDC_AUDIENCE is not set. Without it, tokens for other services would be accepted."
+        )
     if not is_secure(settings.oidc_issuer) or urlsplit(settings.oidc_issuer).username is not None:
         raise ConfigError(f"{PREFIX}OIDC_ISSUER must be an https URL without a user or password.")
 
 
 def is_secure(url: str) -> bool:
-    """True for https, and for http on this machine. False for what is no URL."""
+    """True for https, and for http on this machine. False for a text that is not a URL."""
     try:
         parts = urlsplit(url)
         is_url = bool(parts.hostname) and parts.port != 0
@@ -513,7 +528,8 @@ def is_secure(url: str) -> bool:
 
 
 def _check_binding(settings: Settings) -> None:
-    """Without keys anyone who can connect can read: so only those on this machine may."""
+    """Without keys, everyone who can connect can read everything: only this machine may be able to
+    connect."""
     if settings.uds is None and not settings.needs_key and settings.host not in LOOPBACK_NAMES:
         raise ConfigError(
             f"{PREFIX}HOST is not a loopback address, and neither {PREFIX}API_KEYS_FILE nor "

@@ -50,16 +50,16 @@ PERIOD_FORMATS = {
     GroupBy.HOUR: "%Y-%m-%dT%H:00Z",
     GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ",
 }
-"""How a period is named by its beginning in UTC: formats of `strftime`, in Python and in SQLite."""
+"""The name of a period: its beginning in UTC, as a format of `strftime` in Python and in SQLite."""
 FIELD_OF = {GroupBy.DOOR: "client"}
-"""The field of an entry by which a summary groups, where it has another name."""
+"""The field of an entry that a key groups by, if its name differs from the key."""
 
 
 @frozen_struct
 class Unrecorded:
-    """What an entry of the type `unrecorded` stands for: results that passed and readings of one session and
-    day (UTC) that the ledger had no room for. `since` is the time of the first (Unix ms), the entry's that of
-    the last. Tokens, bytes, characters and cost of the entry are their sums."""
+    """What an entry of the type `unrecorded` stands for: passed results and readings of one session and day
+    (UTC) for which the ledger had no room. `since` is the time of the first (Unix ms); the entry's
+    `timestamp` is that of the last. The entry's tokens, bytes, characters and cost are their sums."""
 
     since: int
     results: int
@@ -70,17 +70,16 @@ class Unrecorded:
 class EntryDetails:
     """`truncated`: the model did not get the whole result (stored results included), or the extraction did
     not read all of the data. `truncated_bytes` is the size of the text before the cut, `truncated_total` its
-    rows. In mode `observe`, `observed_outcome` is the outcome that `enforce` would have had, and
-    `observed_tokens_saved` the tokens that it would have saved.
+    rows. In mode `observe`, `observed_outcome` and `observed_tokens_saved` are the outcome and the saved
+    tokens that `enforce` would have had.
 
-    Of a question about a stored result, or a reading back: `found_nothing`, its answer holds nothing of the
-    result; `costs_more`, this answer and the model calls for it cost more tokens than storing the result
-    saved.
+    For a question about a stored result, or a reading of it: `found_nothing`: the answer holds nothing of the
+    result. `costs_more`: the answer and its model calls cost more tokens than storing the result saved.
 
     `redacted`: how many secrets of each kind were masked in what the model was shown. `durability`: where the
-    body of a stored result was when its handle was returned. `client_passes`: the result of a client's own
-    tool that passes whatever its size, as a file that is read to be edited. `unrecorded`: of an entry of that
-    type."""
+    body of a stored result was when its handle was returned. `client_passes`: a result that passes whatever
+    its size, because the client's tool reads a file in order to edit it. `unrecorded`: set in an entry of
+    that type only."""
 
     tool_output_handle: str | None = None
     tool_output_reason: str | None = None
@@ -110,14 +109,14 @@ class AccountingEntry:
     reading back: sums are net. `tokens` are those of a model call. The camelCase names are those of
     ai-agent's accounting format. `key` is the name of the API key that the request came with.
 
-    Of a tool entry: `tool_call_id` (or the Idempotency-Key), `tool_kind`, the `turn` of its usage report or
-    else of its session, the `client` that sent it, and the `project` that this works in. Of a model call:
-    `extract_id`, the id of the entry of its extraction. Of an extraction: the `mode` asked for, the
-    `strategy` used, `fallback_reason` where it fell back, and `coverage`, the share of the data (0 to 1) that
-    the answer rests on. Of a result that was handed on, `tool_name` is the tool that got it.
+    A tool entry has `tool_call_id` (or the Idempotency-Key), `tool_kind`, the `turn` of its usage report or
+    else of its session, the `client` that sent the result, and the `project` that the client works in. A
+    model call has `extract_id`, the id of its extraction's entry. An extraction has the `mode` asked for, the
+    `strategy` used, `fallback_reason` if it fell back, and `coverage`, the share of the data (0 to 1) that
+    the answer rests on. For a result that was handed on, `tool_name` is the tool that got it.
 
-    An entry of the type `lost` says that entries which the ledger had acknowledged up to about its time are
-    lost.
+    An entry of the type `lost` says that the ledger lost acknowledged entries from before about its
+    `timestamp`.
     """
 
     id: str
@@ -162,8 +161,8 @@ class AccountingEntry:
 
     @property
     def is_asked_back(self) -> bool:
-        """A model's question about a stored result was answered, or a model read the result. What a person
-        is answered takes nothing off the savings."""
+        """True if a model's question about a stored result was answered, or a model read the result. Answers
+        to people do not count: they do not reduce the savings."""
         if self.type not in _ASKED_BACK or self.status is not EntryStatus.OK:
             return False
         return self.tokens_saved != 0 or self.tokens_out <= 0
@@ -172,8 +171,8 @@ class AccountingEntry:
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
     """Selects entries; None matches any value. `since` and `until` are Unix ms, `since <= timestamp < until`.
-    With a `handle` there must be its `session_id`. `stored` selects those of results that were stored, and is
-    not for summaries. Only a summary may be asked without a `tenant`."""
+    `handle` needs its `session_id` beside it. `stored` selects the entries of stored results; it is not for
+    summaries. Only a summary may have no `tenant`."""
 
     tenant: str | None
     session_id: str | None = None
@@ -188,13 +187,13 @@ class EntryFilter:
     stored: bool = False
 
     def touches(self, first: int, last: int) -> bool:
-        """Whether a time from `first` to `last` (Unix ms) has a part in the time asked for."""
+        """Whether the time from `first` to `last` (Unix ms) overlaps the selected time."""
         return (self.until is None or first < self.until) and (self.since is None or last >= self.since)
 
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """Oldest first, or newest first where that was asked for. `next_cursor` is None when there is no more."""
+    """Oldest first, or newest first if requested. `next_cursor` is None on the last page."""
 
     entries: list[AccountingEntry]
     next_cursor: str | None
@@ -203,10 +202,11 @@ class EntryPage:
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
     """Sums over the entries of one group. `groups` has the value of each key, None for entries without that
-    property; `group` is that of the first key. `tokens_saved_observed` is what mode `observe` would have
-    saved; `tokens_saved` does not include it. `stored` results were stored; `asked_back` questions of
-    models about stored results and readings of them were answered; of these answers, `found_nothing` held
-    nothing, and `costs_more` cost more than storing the result saved."""
+    property; `group` is the value of the first key. `tokens_saved_observed` is what results in mode `observe`
+    would have saved; `tokens_saved` does not include it. `stored` counts stored results. `asked_back` counts
+    answered questions of models about stored results, and readings by models; `found_nothing` and
+    `costs_more` count the answers among these that held nothing, or that cost more than storing the result
+    saved."""
 
     group: str | None
     entries: int
@@ -241,21 +241,21 @@ class SummaryRow:
 _ADDED = [one.name for one in fields(SummaryRow) if not one.name.startswith(("group", "latency"))]
 
 MOST_GROUPS = 10_000
-"""The most groups that a summary tells apart."""
+"""The most groups of a summary. The others are added up in its `rest`."""
 
 MOST_GROUPS_OF_DAY = 1_000
-"""The most groups of a day that are told apart by names which callers choose."""
+"""The most groups that the sums of one day keep apart. Later groups of the day lose the names that callers
+choose, such as the tool's, and are added up."""
 
 HISTORY_DAYS = 400
 """Sums of days are kept for 13 months: the longest have 397 days."""
 
 
 class Gap(StrEnum):
-    """Why a summary lacks entries of the time asked for. AGE, BYTES: entries that are not kept any more, past
-    their retention or the bound of bytes, and the sums of their days cannot answer. HISTORY: sums of days are
-    not kept any more. MERGED: sums in which the value of a filter is not told apart. UNRECORDED: what the
-    ledger had no room for. LOST: entries that were acknowledged, and that the ledger has lost. DAMAGED: a
-    record cannot be read."""
+    """Why a summary lacks entries of the selected time. AGE, BYTES: entries were deleted, past their
+    retention or the quota of bytes, and the sums of their days cannot answer the question. HISTORY: sums of
+    days were deleted. MERGED: sums do not separate the values of a filter. UNRECORDED: the ledger had no room
+    for entries. LOST: the ledger lost acknowledged entries. DAMAGED: a record cannot be read."""
 
     AGE = "age"
     BYTES = "bytes"
@@ -267,14 +267,14 @@ class Gap(StrEnum):
 
 
 GAPS_OF_TYPES = {"unrecorded": Gap.UNRECORDED, "lost": Gap.LOST}
-"""Entries of these types say that others of their time are missing, of any kind."""
+"""The types of entries that report missing entries of their time, and the gap that each reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`rows` has at most MOST_GROUPS groups, most tokens saved first. `rest` has the sums of all others, None
-    if there are no others. `gaps`: what is missing of the time asked for, each with the time (Unix ms) up to
-    which it may be missing, or None where that is not known."""
+    """`rows` has at most MOST_GROUPS groups, most tokens saved first. `rest` has the sums of all other
+    groups, None if there are none. `gaps`: why entries of the selected time may be missing, each with the
+    time (Unix ms) up to which they may be, or None if that is unknown."""
 
     rows: list[SummaryRow]
     rest: SummaryRow | None = None

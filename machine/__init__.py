@@ -1,1 +1,1 @@
-"""This machine, by the standard library: where a service listens, connections, files, descriptors, tables."""
+"""Standard library only: the service's address, HTTP connections, files, file descriptors, text tables."""

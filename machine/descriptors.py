@@ -1,4 +1,4 @@
-"""File descriptors: a write of all bytes, and a lock that is not waited for."""
+"""File descriptors: write all bytes, and try to lock a file."""
 
 import fcntl
 import os
@@ -8,7 +8,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def write_all(descriptor: int, data: Buffer) -> None:
-    """Waits while the reader of a pipe does not read. Raises OSError."""
+    """Writes all of `data`. Blocks while a pipe is full. Raises OSError."""
     left = memoryview(data)
     while left:
         try:
@@ -19,8 +19,8 @@ def write_all(descriptor: int, data: Buffer) -> None:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Locks the file for this process and its children. False if another process has the lock. Raises
-    OSError."""
+    """Locks the file for this process and its children, without waiting. False if another process has the
+    lock. Raises OSError."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

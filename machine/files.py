@@ -1,4 +1,4 @@
-"""Files that are replaced in one step."""
+"""Replaces files in one step."""
 
 import os
 import tempfile
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str, mode: int) -> None:
-    """Replaces the file in one step: who reads it sees the old text or the new one. Its mode, its owner and a
-    link that leads to it stay; a new file gets `mode`. Raises OSError, and then leaves nothing behind. The
-    new text has no name until it is whole, so that a kill leaves no copy."""
+    """Replaces the file in one step: a reader sees the old text or the new text. Mode, owner and symbolic
+    links are kept; a new file gets `mode`. Raises OSError, and then leaves no temporary file. The new file
+    has no name until it is complete, so that a killed process leaves no copy."""
     path = path.resolve()
     name = f"{path.parent}/.{path.name}.{os.getpid()}"
     try:
         descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         is_named = False
-    except OSError:  # The file system has no files without a name.
+    except OSError:  # The file system has no unnamed files.
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         is_named = True
     try:
@@ -30,7 +30,7 @@ def replace_text(path: Path, text: str, mode: int) -> None:
             file.flush()
             os.fsync(descriptor)
             if not is_named:
-                # With a directory the call follows the link in /proc to the file.
+                # `src_dir_fd` makes Python call linkat, which follows the link in /proc to the file.
                 os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=0, follow_symlinks=True)
         os.replace(name, path)
     except BaseException:

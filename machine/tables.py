@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 def table(
     rows: Iterable[Sequence[str]], heads: Sequence[str], *, right: Collection[int] = (), indent: str = ""
 ) -> str:
-    """Columns as wide as their longest cell. `right`: the numbers of those whose cells end on one line."""
+    """Columns are as wide as their longest cell. `right`: the indexes of the right-aligned columns."""
     lines = [heads, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = (

@@ -1,8 +1,9 @@
-"""Where a service is: the address of a URL, or wherever the user's own service listens.
+"""Where a service listens: the address in a URL, or the places of the user's own service.
 
-A port number says nothing of who listens there. The user's own service is therefore known by its socket,
-whose directory and listener must be the user's; or by a file of the user that it holds locked, and whose
-secret it proves to know. The commands of the service share this file: `machine/addresses.py` is a link to it.
+A port number does not say whose process listens there. The user's own service is recognised by its socket,
+whose directory and listener must belong to the user; or by an address file of the user, which the service
+keeps locked and whose secret it proves to know. The commands of the service use this file too:
+`machine/addresses.py` is a link to it.
 """
 
 import hmac
@@ -25,18 +26,18 @@ SOCKET = "socket"
 MOST_FILE_BYTES = 4096
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _LOCAL_PEERCRED = (0, 1)
-"""Level and option of macOS, in <sys/un.h>. The answer is a version and the user id, of four bytes each, and
-the groups."""
+"""Level and option of getsockopt on macOS, from <sys/un.h>. It returns a version and the user id, four bytes
+each, then the groups."""
 
 
 class NotOwn(ConnectionError):
-    """What listens, or where it listens, is not known to be the user's. Nothing was sent to it."""
+    """The listener, or the directory of its socket, is not known to belong to the user. Nothing was sent."""
 
 
 class Address(NamedTuple):
     """`path` is that of a Unix socket; without one, host and port are used. `prefix` goes before a route.
-    With `is_own` the listener must be the user's: that of a socket by its user id, that of a port by proving
-    the `secret`."""
+    With `is_own` the listener must be the user's: a socket's listener has the user's id, a port's listener
+    proves that it knows the `secret`."""
 
     host: str = "localhost"
     port: int = 80
@@ -64,7 +65,7 @@ OWN = Address(is_own=True)
 
 
 def address_of(url: str) -> Address:
-    """That of `http://host:port/prefix`, `https://...` or `unix:/path`. Raises ValueError."""
+    """The address in `http://host:port/prefix`, `https://...` or `unix:/path`. Raises ValueError."""
     if url.startswith("unix:"):
         return Address(path="/" + url.removeprefix("unix:").lstrip("/"))
     parts = urlsplit(url)
@@ -77,8 +78,8 @@ def address_of(url: str) -> Address:
 
 
 def configured_address() -> Address:
-    """That of SPILLGATE_URL, on trust; else of SPILLGATE_UDS, whose listener must be the user's; else OWN.
-    Raises ValueError."""
+    """The address in SPILLGATE_URL, whose listener is trusted; else SPILLGATE_UDS, whose listener must be the
+    user's; else OWN. Raises ValueError."""
     if url := os.environ.get("SPILLGATE_URL"):
         return address_of(url)
     if path := os.environ.get("SPILLGATE_UDS"):
@@ -87,7 +88,8 @@ def configured_address() -> Address:
 
 
 def state_folder() -> str:
-    """A path that cannot exist if the home directory is not known: `~` would be a folder of the project."""
+    """The user's folder for Spillgate. A path that cannot exist if the home directory is unknown: a folder
+    named `~` must not appear in the working directory."""
     base = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     return os.path.join(base if os.path.isabs(base) else os.devnull, "spillgate")
 
@@ -108,7 +110,8 @@ def address_path() -> str:
 
 
 def places(address: Address) -> list[Address]:
-    """The addresses to try in turn, which for any but OWN is the address itself. Raises NotOwn."""
+    """The addresses to try in turn: those of the user's own service for OWN, else `address` alone. Raises
+    NotOwn."""
     if address != OWN:
         return [address]
     if sys.platform == "win32":
@@ -118,10 +121,10 @@ def places(address: Address) -> list[Address]:
 
 
 def announced() -> list[Address]:
-    """What the address file says: the socket and the port of a service that runs now, [] for none. The file
-    must be the user's alone, and locked by the service."""
+    """The addresses in the address file: the socket and the port of a running service; [] if none runs. The
+    file must belong to the user, be closed to others, and be locked by the service."""
     try:
-        # A FIFO in its place must not be waited for.
+        # O_NONBLOCK: opening a FIFO would wait for its writer.
         file = os.open(address_path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return []
@@ -136,7 +139,7 @@ def announced() -> list[Address]:
 
 
 def announcement(url: str, path: str, secret: str) -> bytes:
-    """The content of the address file of a service at this URL and this socket, each "" for none."""
+    """The content of the address file of a service at this URL and this socket; "" if it has none."""
     return json.dumps({"url": url, "socket": path, "secret": secret}).encode() + b"\n"
 
 
@@ -153,7 +156,7 @@ def _addresses_in(content: bytes) -> list[Address]:
 
 
 def _is_locked(file: int) -> bool:
-    """Whether another process has locked it for itself alone."""
+    """Whether another process holds an exclusive lock on the file."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -178,7 +181,7 @@ def check_listener(connection: socket.socket) -> None:
 
 
 def _listener(connection: Any) -> int | None:
-    """The user id of the process that listens; None if the system does not say it."""
+    """The user id of the listening process; None if the system does not report it."""
     if sys.platform == "linux":
         size = struct.calcsize("3i")
         return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1])
@@ -188,7 +191,8 @@ def _listener(connection: Any) -> int | None:
 
 
 def proof_of(secret: str, url: str, challenge: str) -> str:
-    """What GET /proof answers to a challenge. It holds the URL: a proof is of no use at another one."""
+    """What GET /proof answers to a challenge. The URL is part of it: a proof for one URL is not valid for
+    another."""
     return hmac.new(secret.encode(), f"spillgate {url} {challenge}".encode(), sha256).hexdigest()
 
 

@@ -1,7 +1,7 @@
-"""HTTP/1.1 requests over kept connections, on the standard library alone.
+"""HTTP/1.1 requests over persistent connections, with the standard library alone.
 
-`Spillgate` and the commands of the service share it: `machine/http1.py` is a link to this file. The commands
-must start fast and without a package beside Python; the client must install without the service.
+The Python client and the commands of the service share it: `machine/http1.py` is a link to this file. The
+commands must start fast and without other packages; the client must install without the service.
 """
 
 import io
@@ -24,10 +24,10 @@ MOST_IDLE = 20
 
 _TARGET = re.compile(r"/[!-~]*")
 _FIRST_BYTES = 1 << 16
-"""So much of a body is sent together with the head."""
+"""This much of a body is sent together with the head."""
 
 MOST_BYTES = 256 << 20
-"""The largest body that is read. An answer with a result of the largest upload is smaller."""
+"""The largest body that is read. The answer to the largest upload is smaller."""
 
 _PIECE_BYTES = 1 << 20
 
@@ -36,15 +36,16 @@ MOST_PROOF_BYTES = 1000
 
 Buffer = bytes | bytearray | memoryview
 ABSENT = FileNotFoundError | ConnectionRefusedError
-"""What a connection to a service raises that does not run."""
+"""What connecting raises if no service runs there."""
 
 FAILURES = (OSError, HTTPException, ValueError)
-"""What a request may raise: no answer in time, no HTTP, and a header or target that HTTP forbids."""
+"""What a request may raise: no answer in time, an answer that is not HTTP, a header or target that HTTP
+forbids."""
 
 
 class HttpRequest(NamedTuple):
-    """`target` is a path with its query. `size` is that of a body in pieces, which can be iterated over more
-    than once."""
+    """`target` is a path with its query. `size` is the bytes of a body in pieces; it must allow iterating
+    more than once."""
 
     method: str
     target: str
@@ -66,11 +67,11 @@ class HttpAnswer(NamedTuple):
 
 
 class Connection:
-    """A connection. One request at a time uses it."""
+    """A connection to a service, for one request at a time."""
 
     def __init__(self, address: Address, seconds: float) -> None:
-        """Connects in at most so many seconds. Raises OSError, and NotOwn if the listener is not the user's
-        and must be."""
+        """Connects in at most `seconds`. Raises OSError; NotOwn if the listener must be the user's and is
+        not."""
         self.address = address
         ends = monotonic() + seconds
         self.socket = _connected(address, seconds)
@@ -83,7 +84,7 @@ class Connection:
                 raise
 
     def _prove(self, ends: float) -> None:
-        """Raises OSError. Until it returns, nothing but the challenge is sent."""
+        """Has the listener prove that it knows the secret. Sends only a challenge. Raises OSError."""
         challenge = os.urandom(32).hex()
         try:
             response = self.send(HttpRequest("GET", f"{PROOF_ROUTE}?challenge={challenge}"), ends)
@@ -99,8 +100,8 @@ class Connection:
             raise NotOwn(f"what listens at {self.address} has not proved that it is this user's service")
 
     def send(self, request: HttpRequest, ends: float | None = None) -> HTTPResponse:
-        """The head of the answer, whose body can be read from it. `ends` is the moment on the monotonic clock
-        at which all of it must have come. Raises FAILURES."""
+        """Sends the request. Returns the answer after its head; the body can be read from it. `ends`:
+        deadline of the whole answer, on the monotonic clock. Raises FAILURES."""
         # A server that refuses a large body answers before it has read all of it.
         with suppress(ConnectionError):
             for piece in _pieces(self.address, request):
@@ -119,7 +120,8 @@ class Connection:
         return response
 
     def is_quiet(self) -> bool:
-        """False in a forked process, or if the other side has closed it or sent what was not requested."""
+        """True if it can take the next request. False in a forked process, or if the server closed it or sent
+        unrequested data."""
         if self._process != os.getpid() or self.socket.fileno() < 0:
             return False
         poll = select.poll()
@@ -127,7 +129,7 @@ class Connection:
         return not poll.poll(0)
 
     def abort(self) -> None:
-        """Ends the request that another thread makes over it."""
+        """Ends the request that another thread makes over this connection."""
         with suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
@@ -148,15 +150,15 @@ class Interrupt:
             connection.abort()
 
     def guard(self, connection: Connection | None) -> None:
-        """The connection that the exchange uses from now on."""
+        """Sets the connection that the exchange uses from now on."""
         self._connection = connection
         if self.is_set and connection is not None:
             connection.abort()
 
 
 class Connections:
-    """Connections to one service that are kept for further requests. Threads may share them. `reached` is
-    where the latest was opened."""
+    """Persistent connections to one service. Threads may share the pool. `reached` is the address of the
+    latest connection."""
 
     def __init__(self, address: Address) -> None:
         self.address = self.reached = address
@@ -165,9 +167,9 @@ class Connections:
     def exchange(
         self, request: HttpRequest, seconds: float, interrupt: Interrupt | None = None
     ) -> HttpAnswer:
-        """The whole answer. Raises OSError if there is none in time; ConnectionError if there is no
-        connection, it was lost, or no HTTP came. A request that a kept connection lost is sent again on
-        another one, so it must be one that may be repeated."""
+        """Returns the whole answer. Raises OSError if none comes in time; ConnectionError if the connection
+        fails or breaks, or the answer is not HTTP. If a kept connection breaks, the request is sent again on
+        another, so it must be safe to repeat."""
         ends, interrupt = monotonic() + seconds, interrupt or Interrupt()
         while True:
             idle = self.take()
@@ -193,8 +195,8 @@ class Connections:
                 return HttpAnswer(response.status, body, response.getheader("Retry-After") or "")
 
     def connect(self, seconds: float) -> Connection:
-        """A new one, to the first of the service's places that answers. Raises OSError: what an absent
-        service raises only if no place has another error."""
+        """Opens a connection to the first of the service's places that answers. Raises OSError; one of ABSENT
+        only if no place failed otherwise."""
         failed: OSError | None = None
         for address in places(self.address):
             try:
@@ -208,7 +210,7 @@ class Connections:
         raise failed
 
     def take(self) -> Connection | None:
-        """One that can be used; None if there is none."""
+        """A kept connection that can be used; None if there is none."""
         with suppress(IndexError):  # Another thread has taken the last one.
             while connection := self._idle.pop():
                 if connection.is_quiet():
@@ -217,20 +219,21 @@ class Connections:
         return None
 
     def keep(self, connection: Connection, response: HTTPResponse) -> None:
-        """Keeps it for the next request, if all of this response was read."""
+        """Keeps the connection for the next request if all of this response was read, else closes it."""
         if response.isclosed() and not response.will_close and len(self._idle) < MOST_IDLE:
             self._idle.append(connection)
         else:
             connection.close()
 
     def close(self) -> None:
-        """The next request opens another connection."""
+        """Closes the kept connections. The next request opens another one."""
         while self._idle:
             self._idle.pop().close()
 
 
 def read_body(response: HTTPResponse) -> bytes:
-    """All of a body. A length that the server names takes memory only as its bytes come. Raises FAILURES."""
+    """All of a body. Memory grows with the bytes received, not with the length that the server announces.
+    Raises FAILURES."""
     pieces, size = [], 0
     while piece := response.read(_PIECE_BYTES):
         pieces.append(piece)
@@ -298,7 +301,7 @@ def _connected_at_path(address: Address, seconds: float) -> socket.socket:
 
 
 def _wait_until(connection: socket.socket, ends: float | None) -> None:
-    """Before each use of the socket. Raises TimeoutError."""
+    """Sets the socket's timeout to the time left; called before each use. Raises TimeoutError."""
     remaining = None if ends is None else ends - monotonic()
     if remaining is not None and remaining <= 0:
         raise TimeoutError("timed out")
@@ -306,8 +309,8 @@ def _wait_until(connection: socket.socket, ends: float | None) -> None:
 
 
 class _Reader(io.RawIOBase):
-    """Reads a socket until a deadline. The socket's own timeout is that of one read, so http.client would
-    wait without end for a server that sends a byte at a time."""
+    """Reads a socket until a deadline. The socket's own timeout limits a single read: with it alone,
+    http.client would wait without end for a server that sends one byte at a time."""
 
     def __init__(self, connection: socket.socket, ends: float | None) -> None:
         self._socket = connection
@@ -324,5 +327,5 @@ class _Reader(io.RawIOBase):
         return self._socket.recv_into(buffer)
 
     def readall(self) -> bytes:
-        """http.client reads so for a chunk of the size -1 alone."""
+        """http.client calls this only for a chunk of the size -1."""
         raise HTTPException("The size of a chunk is negative.")
