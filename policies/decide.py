@@ -1,15 +1,13 @@
-"""Decides which trigger fires, and the table of outcomes. Only the ledger decides about reserve_failed."""
+"""Decides which trigger fires, and which outcomes are tried. Only the ledger decides about reserve_failed."""
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.results import Measure
-from policies import cap, reject, store, truncate
 from policies.facts import Facts, has_too_many_rows
-from policies.oversized import Ends, Oversized
+from policies.outcomes import OUTCOMES
 from policies.policy import Policy
 
 
@@ -44,40 +42,16 @@ def exceeds(measure: Measure, policy: Policy) -> bool:
     )
 
 
-class Replacement(Protocol):
-    """An outcome's module: it writes the text that the model reads instead of the result. `CUTS`: the text
-    shows a part of the result, and must be within every size cap."""
-
-    CUTS: bool
-
-    def ends(self, measure: Measure, policy: Policy) -> Ends:
-        """How much of the result `text` needs."""
-        ...
-
-    def text(self, oversized: Oversized) -> str | None:
-        """Returns the text; None if the outcome has nothing to leave out, or no room for its text. `store`
-        never returns None."""
-        ...
-
-
 TRIGGERS: dict[Trigger, Callable[[Facts, Policy], bool]] = {
     Trigger.SIZE_CAP: size_cap,
     Trigger.TOKEN_BUDGET: token_budget,
 }
 
-OUTCOMES: dict[OutcomeKind, Replacement] = {
-    OutcomeKind.STORE: store,
-    OutcomeKind.TRUNCATE: truncate,
-    OutcomeKind.CAP: cap,
-    OutcomeKind.REJECT: reject,
-}
-
 
 def is_worth(outcome: OutcomeKind, tokens: int, replaced: int) -> bool:
-    """False if a replacement of `tokens` would hold at least three quarters of the `replaced` tokens: the
-    result then passes. Always True for a rejection, which says what to do instead, and for a cap, which is a
-    ceiling."""
-    return outcome in (OutcomeKind.REJECT, OutcomeKind.CAP) or 4 * tokens < 3 * replaced
+    """False if a text of `tokens` must save some, and would hold at least three quarters of the `replaced`
+    tokens: the result then passes."""
+    return not OUTCOMES[outcome].MUST_SAVE or 4 * tokens < 3 * replaced
 
 
 def candidate_outcomes(

@@ -176,6 +176,12 @@ def footer(oversized: Oversized) -> str:
     return f"\n\nThe whole result is kept: {call}."
 
 
+def tokens_of_part(share: float, measure: Measure, policy: Policy, message_tokens: int) -> int:
+    """Estimates the tokens of this share of a result, and of a footer as long as a usual handle message."""
+    below = message_tokens if policy.keep else 0
+    return min(measure.tokens, round(measure.tokens * share) + below)
+
+
 def room_bytes(measure: Measure, policy: Policy, squeeze: float = 1.0) -> int:
     """The most bytes within every size cap: exact for a cap in bytes, by the text's average for a cap in
     characters or tokens. 0 if there is no cap."""

@@ -8,8 +8,9 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.results import ToolResult
 from domain.structs import replace
-from policies.decide import OUTCOMES, candidate_outcomes
+from policies.decide import candidate_outcomes
 from policies.facts import Facts
+from policies.outcomes import OUTCOMES
 from policies.oversized import Oversized, breach_of, has_means
 from policies.policy import Policy
 

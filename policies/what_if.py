@@ -8,12 +8,12 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.results import Measure
 from policies.decide import decide
 from policies.facts import Facts, has_too_many_rows
+from policies.outcomes import OUTCOMES
 from policies.policy import NAME, Policy, PolicyMode
 
 MESSAGE_TOKENS = 90
 """The tokens of a handle message if the entries have none: the message of a plain text has 87."""
 
-_REJECTION_TOKENS = 40
 _BY_BUDGET = (Trigger.TOKEN_BUDGET, Trigger.RESERVE_FAILED)
 _NO_BUDGET = Budget(0, 0, 0, enforced=False)
 
@@ -42,27 +42,7 @@ def would_be(entry: AccountingEntry, policy: Policy, message_tokens: int = MESSA
     if trigger is None or policy.mode is PolicyMode.OBSERVE:
         return WouldBe(OutcomeKind.PASS, trigger, details.tokens)
     kind = OutcomeKind.REJECT if has_too_many_rows(facts, policy) else policy.on_oversize
-    return WouldBe(kind, trigger, _tokens(entry, kind, policy, measure, message_tokens))
-
-
-def _tokens(
-    entry: AccountingEntry, kind: OutcomeKind, policy: Policy, measure: Measure, message_tokens: int
-) -> int:
-    if kind in (OutcomeKind.REJECT, OutcomeKind.STORE):
-        usual = _REJECTION_TOKENS if kind is OutcomeKind.REJECT else message_tokens
-        return entry.tokens_out if entry.outcome is kind else usual
-    if kind is OutcomeKind.TRUNCATE:
-        share = policy.head_chars / max(measure.chars, 1)
-    else:
-        share = _cap_share(measure, policy)
-    return min(measure.tokens, round(measure.tokens * share) + (message_tokens if policy.keep else 0))
-
-
-def _cap_share(measure: Measure, policy: Policy) -> float:
-    """Returns the share of the result that the smallest cap leaves."""
-    caps = (
-        (policy.max_bytes, measure.bytes),
-        (policy.max_chars, measure.chars),
-        (policy.max_tokens, measure.tokens),
-    )
-    return min([1.0, *(cap / max(size, 1) for cap, size in caps if cap)])
+    outcome = OUTCOMES[kind]
+    if entry.outcome is kind and not outcome.CUTS:
+        return WouldBe(kind, trigger, entry.tokens_out)
+    return WouldBe(kind, trigger, outcome.tokens(measure, policy, message_tokens))

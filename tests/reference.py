@@ -1,4 +1,4 @@
-"""The pages of docs/reference, made of the code: `make reference` writes them, a test compares."""
+"""What `make reference` writes: docs/reference, and the outcomes of the dashboard. A test compares."""
 
 import ast
 import inspect
@@ -32,7 +32,7 @@ from extraction.models.openai import MAX_REPLY_BYTES
 from extraction.queries import MAX_DATA_BYTES
 from extraction.query_child import EVALUATE_SECONDS, MEMORY_BYTES, READ_SECONDS
 from extraction.retrieve.strategy import MOST_BYTES as MOST_SEARCHED_BYTES
-from policies.decide import OUTCOMES
+from policies.outcomes import OUTCOMES
 from policies.policy import Policy
 from storage.objects import url as objects_url
 from storage.postgres import url as postgres_url
@@ -40,6 +40,7 @@ from storage.redis import url as redis_url
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "docs" / "reference"
+OUTCOMES_SCRIPT = ROOT / "app" / "ui" / "outcomes.js"
 
 Schema = dict[str, Any]
 FIELDS = described_fields()
@@ -479,6 +480,11 @@ def _linked(text: str) -> str:
     return re.sub(r"docs/([a-z]+)\.md(#[a-z-]+)?", r"[\1](../\1.md\2)", text)
 
 
+def outcomes() -> str:
+    """The script that names the outcomes for the dashboard."""
+    return f"// Written by `make reference`.\n\nexport const OUTCOMES = {json.dumps([*OUTCOMES])};\n"
+
+
 PAGES = {
     "routes": routes,
     "settings": settings,
@@ -495,3 +501,4 @@ if __name__ == "__main__":
     PLACE.mkdir(exist_ok=True)
     for name, made in PAGES.items():
         (PLACE / f"{name}.md").write_text(made())
+    OUTCOMES_SCRIPT.write_text(outcomes())

@@ -1,13 +1,17 @@
-"""The pages of docs/reference are what the code says."""
+"""The pages of docs/reference, and the outcomes of the dashboard, are what the code says."""
 
 import pytest
 
-from tests.reference import PAGES, PLACE
+from tests.reference import OUTCOMES_SCRIPT, PAGES, PLACE, outcomes
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_of_the_reference_is_what_the_code_says(name: str) -> None:
     assert (PLACE / f"{name}.md").read_text() == PAGES[name](), "run `make reference`"
+
+
+def test_the_dashboard_offers_each_outcome() -> None:
+    assert OUTCOMES_SCRIPT.read_text() == outcomes(), "run `make reference`"
 
 
 def test_no_other_page_is_there() -> None:

@@ -22,8 +22,8 @@ from domain.errors import ConfigError, SpillgateError
 from domain.handles import SessionKey
 from domain.results import ToolResult
 from machine.tables import table
-from policies.decide import OUTCOMES
 from policies.documents import Profile
+from policies.outcomes import OUTCOMES
 
 _PIECE_BYTES = 1 << 18
 _HEADS = ("outcome", "became", "trigger", "bytes", "tokens", "saved")

@@ -16,11 +16,12 @@ from domain.ports import Call
 from domain.results import Measure
 from domain.structs import replace
 from policies import repeat, view
-from policies.decide import OUTCOMES, Replacement, exceeds, is_worth
+from policies.decide import exceeds, is_worth
 from policies.facts import Facts
+from policies.outcomes import OUTCOMES, Replacement
+from policies.outcomes.store import sketch_room
 from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool
 from policies.repeat import Earlier
-from policies.store import sketch_room
 from policies.tool_calls import ToolKind, first_row, name_of, searches, tool_kind_of
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)

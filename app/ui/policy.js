@@ -2,8 +2,8 @@
 
 import { Problem, get, post } from "./api.js";
 import { bytes, card, foreign, h, keyed, named, outcomeMark, plural, short, table, toSession, tokens, when, whole } from "./dom.js";
+import { OUTCOMES } from "./outcomes.js";
 
-const OUTCOMES = ["store", "truncate", "cap", "reject"];
 const NUMBERS = [["max_bytes", "Cap in bytes"], ["max_tokens", "Cap in tokens"], ["max_chars", "Cap in characters"], ["head_chars", "Characters that truncate shows"], ["reject_rows", "Reject above this many rows"]];
 
 export async function show(root, { signal }) {

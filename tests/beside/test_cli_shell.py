@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from machine.addresses import address_of
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Services
 from tests.keys import key_file

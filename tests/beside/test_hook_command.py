@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from beside.client import in_any_shell
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE, changed, payload
 from tests.app.doors.test_hooks import handle_in as handle_of
 from tests.app.doors.test_hooks import message_in

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.beside.relay_client import STATELESS, RelayClient
 from tests.misbehaving_server import answering
 

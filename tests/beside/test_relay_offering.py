@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.beside.relay_client import HANDLE, SCRIPTED, STATELESS, RelayClient
 from tests.faults.service_process import Services
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from spillgate import AsyncSpillgate, Spillgate
 from tests.app.doors.payloads import LARGE, changed, payload
 from tests.beside.squatter import (

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.browser.conftest import Watch, axe, opened, picture
 from tests.browser.serving import Service, log_of, serving
 from tests.misbehaving_server import answering, http

@@ -23,7 +23,7 @@ from hypothesis import strategies
 
 import spillgate
 from domain.handles import is_name
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools, http1
 from spillgate.exchange import safe_session_id
 from tests.faults.forking import run, start_process

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.faults.forking import ROOT
 from tests.faults.service_process import Service
 

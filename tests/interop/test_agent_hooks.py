@@ -15,7 +15,7 @@ import pytest
 
 from beside.hooks.status import _identities
 from domain.references import UNRESOLVED
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.faults.service_process import Service, Services
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import ROOT, Agent, ClaudeCode, Codex, CopilotCli, OpenCode

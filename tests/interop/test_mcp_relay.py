@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.beside.relay_client import HANDLE
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode

@@ -9,11 +9,11 @@ from domain.decisions import Trigger
 from domain.errors import InvalidPolicy
 from domain.handles import Handle
 from domain.results import Measure
-from policies import store
 from policies.book import PolicyBook
 from policies.decide import decide
 from policies.documents import from_toml
 from policies.facts import Facts
+from policies.outcomes import store
 from policies.policy import Offer, Policy
 
 WINDOW = Window(1000, 0, 0)

@@ -13,13 +13,13 @@ from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle, SessionKey
 from domain.results import Measure, ToolResult
-from policies import cap, reject, truncate
-from policies.decide import OUTCOMES
 from policies.facts import Facts
+from policies.outcomes import OUTCOMES, cap, reject, truncate
 from policies.oversized import Breach, Oversized, Unit, breach_of
 from policies.policy import Policy
 from policies.tool_calls import ToolKind, first_row, name_of, searches, tool_kind_of
 from policies.view import View
+from policies.what_if import MESSAGE_TOKENS
 
 HANDLE = Handle("s", "00000000-0000-4000-8000-000000000000")
 WHERE = (
@@ -76,6 +76,17 @@ def oversized(
             else ()
         ),
     )
+
+
+@pytest.mark.parametrize("kind", OUTCOMES)
+@pytest.mark.parametrize("size", [5000, 200_000])
+def test_the_tokens_of_each_text_are_estimated_by_sizes(kind: OutcomeKind, size: int) -> None:
+    policy = Policy(max_bytes=4000, keep=False)
+    replaced = oversized("word " * (size // 5), policy, kind)
+    made = OUTCOMES[kind].text(replaced)
+    assert made is not None
+    estimate = OUTCOMES[kind].tokens(replaced.measure, policy, MESSAGE_TOKENS)
+    assert measured(made).tokens / 2 <= estimate <= measured(made).tokens * 2
 
 
 # truncate

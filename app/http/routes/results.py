@@ -41,9 +41,10 @@ from domain.errors import (
 from domain.handles import DEFAULT_SESSION, new_handle
 from domain.results import Measure, ToolResult
 from domain.structs import replace
-from policies import reject, view
+from policies import view
 from policies.decide import decide, would_pass
 from policies.facts import Facts
+from policies.outcomes import reject
 from policies.oversized import breach_of
 from policies.policy import PolicyMode, may_reject
 from policies.shortest import shortest_texts

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from spillgate import AsyncSpillgate
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from beside.main import main
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 
 LOG = "".join(f"2026-01-01 00:00:{n % 60:02} request {n} took {n * 7 % 100} ms\n" for n in range(2000))
 OUTCOMES = ("store", "truncate", "cap", "reject")

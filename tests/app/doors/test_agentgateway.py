@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE, changed
 from tests.app.doors.test_compress import SDKS, messages_of, results_in
 from tests.faults.service_process import Service

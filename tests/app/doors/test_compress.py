@@ -12,7 +12,7 @@ import httpx
 import msgspec
 import pytest
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.app.doors.generated_conversations import Row, conversation
 from tests.app.doors.payloads import LARGE, at, changed
 from tests.app.doors.test_hooks import places

@@ -13,7 +13,7 @@ from beside.client import ServiceAnswer, ServiceRequest, resolved
 from beside.hooks.agents import CLIENTS
 from beside.hooks.files import Setup
 from domain.references import TOO_DEEP, UNRESOLVED, references_in
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Service

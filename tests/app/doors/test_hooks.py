@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beside.hooks.agents import CLIENTS, DOORS
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE, Path_, changed, names, payload
 from tests.conftest import Serve
 from tests.counts import count

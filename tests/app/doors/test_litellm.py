@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.threads import LONG_BYTES
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE, changed
 from tests.app.doors.test_hooks import ANY, places
 from tests.conftest import Serve, StillClock

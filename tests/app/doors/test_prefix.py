@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE, payload
 from tests.app.doors.test_hooks import CASES, large
 from tests.app.doors.test_litellm import PATH, call, recorded, result

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 
 pytestmark = pytest.mark.anyio
 

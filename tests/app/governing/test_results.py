@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from app.http.api.answers import ResultOut
-from policies.store import TOO_LARGE
+from policies.outcomes.store import TOO_LARGE
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from domain.results import Measure
-from policies.oversized import Ends, Oversized, footer, name_for_model, room_bytes
+from policies.oversized import Ends, Oversized, footer, name_for_model, room_bytes, tokens_of_part
 from policies.policy import Policy
 from policies.search_output import (
     PathCount,
@@ -33,6 +33,7 @@ from policies.tool_calls import (
 )
 
 CUTS = True
+MUST_SAVE = True
 
 _LOOKED_AT = 1 << 18
 """Bytes of the head in which the structure is looked for."""
@@ -62,6 +63,10 @@ def text(oversized: Oversized) -> str | None:
                 break
             part = _shortened(part, max(least, len(part) - excess))
     return None
+
+
+def tokens(measure: Measure, policy: Policy, message_tokens: int) -> int:
+    return tokens_of_part(policy.head_chars / max(measure.chars, 1), measure, policy, message_tokens)
 
 
 def _composed(oversized: Oversized, head: str, *, has_commands: bool) -> str:

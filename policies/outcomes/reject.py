@@ -8,6 +8,7 @@ from policies.policy import Policy
 from policies.tool_calls import ToolKind, is_paginated, limit_of, tool_kind_of
 
 CUTS = False
+MUST_SAVE = False
 
 _NOUNS = {
     ToolKind.FILE: "File content",
@@ -35,6 +36,9 @@ _STORED = "Use head, tail or grep on {path}: the output is stored there, and the
 _SHARE = 0.9
 """The share of the fitting limit that is suggested: lines differ in length."""
 
+_TOKENS = 40
+"""The tokens of a usual error text."""
+
 
 def ends(measure: Measure, policy: Policy) -> Ends:
     return Ends(0, 0)
@@ -44,6 +48,10 @@ def text(oversized: Oversized) -> str | None:
     breach, policy = oversized.breach, oversized.policy
     refused = refusal(oversized.result, breach, policy, oversized.path)
     return refused + footer(oversized)
+
+
+def tokens(measure: Measure, policy: Policy, message_tokens: int) -> int:
+    return _TOKENS
 
 
 def refusal(result: ToolResult, breach: Breach, policy: Policy, path: str | None = None) -> str:

@@ -8,6 +8,7 @@ from policies.oversized import Ends, Oversized, asks_alone, has_tools, names_too
 from policies.policy import Policy
 
 CUTS = False
+MUST_SAVE = True
 
 _PREVIEWED_BYTES = 1 << 16
 """Bytes of the head that a preview is made from."""
@@ -63,6 +64,10 @@ def text(oversized: Oversized) -> str | None:
     )
     message = _message(oversized)
     return f"{message}\n\n{shown}" if shown else message
+
+
+def tokens(measure: Measure, policy: Policy, message_tokens: int) -> int:
+    return message_tokens
 
 
 def _message(oversized: Oversized) -> str:

@@ -2,10 +2,11 @@
 
 from content.text import TRUNCATED, cut_head, cut_tail
 from domain.results import Measure
-from policies.oversized import Ends, Oversized, footer, room_bytes
+from policies.oversized import Ends, Oversized, footer, room_bytes, tokens_of_part
 from policies.policy import Policy
 
 CUTS = True
+MUST_SAVE = False
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:
@@ -27,3 +28,13 @@ def text(oversized: Oversized) -> str | None:
     if len(head) + len(marker) + len(tail) >= size:
         return None
     return f"{head.decode('utf-8', 'ignore')}{marker}{tail.decode('utf-8', 'ignore')}{below}"
+
+
+def tokens(measure: Measure, policy: Policy, message_tokens: int) -> int:
+    caps = (
+        (policy.max_bytes, measure.bytes),
+        (policy.max_chars, measure.chars),
+        (policy.max_tokens, measure.tokens),
+    )
+    share = min([1.0, *(cap / max(size, 1) for cap, size in caps if cap)])
+    return tokens_of_part(share, measure, policy, message_tokens)

@@ -1,0 +1,3 @@
+// Written by `make reference`.
+
+export const OUTCOMES = ["store", "truncate", "cap", "reject"];

@@ -1,0 +1,44 @@
+"""What the model reads instead of a result: a module for each outcome, by the name of its `OutcomeKind`."""
+
+from importlib import import_module
+from typing import Protocol, cast
+
+from domain.decisions import OutcomeKind
+from domain.results import Measure
+from policies.oversized import Ends, Oversized
+from policies.policy import Policy
+
+
+class Replacement(Protocol):
+    """Writes the text that the model reads instead of a result. `CUTS`: the text shows a part of the result,
+    and must be within every size cap."""
+
+    CUTS: bool
+
+    def ends(self, measure: Measure, policy: Policy) -> Ends:
+        """How much of the result `text` needs."""
+        ...
+
+    def text(self, oversized: Oversized) -> str | None:
+        """Returns the text; None if the outcome has nothing to leave out, or no room for its text. `store`
+        never returns None."""
+        ...
+
+
+class OutcomeModule(Replacement, Protocol):
+    """`MUST_SAVE`: the result passes if the text would not be clearly smaller. Not so for a rejection, which
+    says what to do instead, and for a cap, which is a ceiling."""
+
+    MUST_SAVE: bool
+
+    def tokens(self, measure: Measure, policy: Policy, message_tokens: int) -> int:
+        """Estimates the tokens of `text` from sizes alone. `message_tokens` are those of a usual handle
+        message."""
+        ...
+
+
+OUTCOMES: dict[OutcomeKind, OutcomeModule] = {
+    kind: cast(OutcomeModule, import_module(f"{__name__}.{kind}"))
+    for kind in OutcomeKind
+    if kind is not OutcomeKind.PASS
+}
