@@ -1,5 +1,5 @@
 """Answers questions about a stored result: the strategies, and the ladder that chooses one.
 
-The strategies do not know each other, nor budget and ledger: they get a task and return an answer within
-its size. Only the ladder falls back from one to another, and the answer then says so.
+A strategy knows neither the other strategies nor budget and ledger: it gets a task, and returns an answer of
+at most the task's size. Only the ladder falls back from one strategy to another; the answer then says so.
 """

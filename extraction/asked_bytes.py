@@ -36,7 +36,7 @@ class AskedBytes:
         self.size = self._bases[-1]
 
     async def text(self) -> SourceText:
-        """All of it, with its format."""
+        """All of these bytes, with their format."""
         data = await self.read(0, self.size)
         make = partial(SourceText, data, self.stored.tool_name, self.path)
         return await in_thread_if_long(len(data), make)

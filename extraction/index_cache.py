@@ -27,7 +27,8 @@ _Key = tuple[str, str, str, str | None, tuple[ByteRange, ...]]
 
 
 class IndexCache:
-    """Keeps the indexes used last, up to `max_bytes` together. `sweep` drops those whose result is gone."""
+    """Keeps the most recently used indexes, in at most `max_bytes` of memory together. `sweep` drops those
+    whose result is gone."""
 
     def __init__(self, max_bytes: int = MAX_INDEX_BYTES) -> None:
         self.threads = anyio.CapacityLimiter(_AT_A_TIME)
@@ -48,8 +49,8 @@ class IndexCache:
         return self._large if size > _LARGE else self._small
 
     async def of(self, asked: AskedBytes, text: SourceText) -> "PassageIndex":
-        """Returns the index of `text`, those bytes. Results with the same bytes share an index,
-        concurrent calls a build. Cancelling the call that builds stops the build."""
+        """Returns the index of `text`, the text of `asked`. Results with the same bytes share an index;
+        concurrent calls share one build. Cancelling the call that builds stops the build."""
         stored = asked.stored
         key = (stored.tenant, stored.sha256, stored.tool_name, asked.path, asked.spans)
         try:
@@ -64,7 +65,7 @@ class IndexCache:
             self._building.pop(key, None)
 
     async def _built(self, text: SourceText) -> "PassageIndex":
-        # With the other strategies, a twentieth of the start (bench/README.md, start).
+        # Imported late: a twentieth of the service's start (bench/README.md, start).
         from extraction.passage_index import PassageIndex
 
         stop = threading.Event()
@@ -75,8 +76,8 @@ class IndexCache:
             stop.set()
 
     def trim(self) -> None:
-        """Drops the indexes that were not used for longest until the others fit. To be called after vectors
-        were added to one."""
+        """Drops the least recently used indexes until the others fit. Call it after vectors were added to an
+        index."""
         while self.size > self._max_bytes:
             del self._indexes[next(iter(self._indexes))]
 

@@ -40,15 +40,15 @@ _OUTLINE_BYTES = 2000
 
 
 def runnable_modes(has_model: bool) -> tuple[Mode, ...]:
-    """The modes that do not fall back as configured."""
+    """The modes that can run as configured: without a model, those that need none."""
     return tuple(
         mode for mode in Mode if has_model or mode not in STRATEGIES or not STRATEGIES[mode].NEEDS_MODEL
     )
 
 
 async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answer:
-    """Returns an answer of at most `max_bytes`. The warning of a fallback is never cut. Without a model the
-    fallback is retrieve, which needs none."""
+    """Returns an answer of at most `task.max_bytes`. The warning about a fallback is never cut. Without a
+    model the fallback is retrieve, which needs none."""
     if task.asking is None:
         fallback = Mode.RETRIEVE
     try:
@@ -123,19 +123,19 @@ async def _has_long_lines(asked: AskedBytes, avg_line_bytes: int) -> bool:
 
 
 async def _fall_back(task: Task, failed: Mode, fallback: Mode, reason: str) -> Answer:
-    """Answers with `fallback`, or with truncate if `fallback` has failed or fails."""
+    """Answers with `fallback`; with truncate if `fallback` is the mode that failed, or fails too."""
     if fallback not in (failed, Mode.TRUNCATE):
         with suppress(StrategyFailed):
-            return await _warned_by(task, fallback, reason)
-    return await _warned_by(task, Mode.TRUNCATE, reason)
+            return await _answer_with_warning(task, fallback, reason)
+    return await _answer_with_warning(task, Mode.TRUNCATE, reason)
 
 
-async def _warned_by(task: Task, mode: Mode, reason: str) -> Answer:
+async def _answer_with_warning(task: Task, mode: Mode, reason: str) -> Answer:
     """Raises StrategyFailed."""
     reason = " ".join(reason.split()).removesuffix(".")
     warning = f"WARNING: tool_output fallback to {mode} ({reason})."
     task = replace(task, max_bytes=_room_after(warning, task.max_bytes))
-    # Half of the time kept for the fallback: truncate needs the rest if this fallback fails.
+    # Half of the time kept for fallbacks: if this fallback fails, truncate needs the rest.
     seconds = task.seconds_left + FALLBACK_SECONDS / 2
     return _warned(await _within(task, mode, seconds), warning, reason)
 

@@ -29,9 +29,9 @@ _STEP = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How like an instruction the passages are. `near` are the numbers of those that are nearly as like it as
-    the most like one, best first. `stands_out`: the best is far more like it than chance explains. `places`
-    are the places of all that were compared in the order of likeness, from 0."""
+    """How similar passages are to an instruction. `near`: the numbers of the passages that are nearly as
+    similar as the most similar one, best first. `stands_out`: the best is far more similar than chance
+    explains. `places`: the rank of each compared passage by similarity, from 0."""
 
     near: Sequence[int]
     stands_out: bool
@@ -40,7 +40,7 @@ class Likeness:
 
 class Vectors:
     """The vectors of one result's passages, by passage number, and that of the latest instruction. Each has
-    length 1, in float32: a passage takes 4 bytes for each dimension. `lock` is held while some are added."""
+    length 1, in float32: a passage takes 4 bytes for each dimension. Hold `lock` while adding vectors."""
 
     def __init__(self) -> None:
         self.of_passages: dict[int, array[float]] = {}
@@ -58,13 +58,14 @@ class Vectors:
         return self._of_instruction if instruction == self._instruction else None
 
     def keep_instruction(self, instruction: str, vector: "array[float]") -> None:
-        """Drops the vectors of passages if they have another length: then the model was replaced."""
+        """Keeps it, and drops the vectors of passages if theirs are longer or shorter: the model was
+        replaced."""
         self._instruction, self._of_instruction = instruction, vector
         if any(len(one) != len(vector) for one in self.of_passages.values()):
             self.of_passages = {}
 
     def forget_all_but(self, numbers: Iterable[int]) -> None:
-        """Drops the other vectors: a result keeps no more than one question compares."""
+        """Drops the vectors of other passages: a result keeps only as many as one question compares."""
         self.of_passages = {one: self.of_passages[one] for one in numbers if one in self.of_passages}
 
     def likeness(self, instruction: "array[float]", numbers: Iterable[int]) -> Likeness | None:
@@ -72,7 +73,7 @@ class Vectors:
         20 ms for 1,000 passages of 1,536 dimensions."""
         question = tuple(instruction)
         vectors = self.of_passages
-        # For vectors of length 1, the cosine is 1 - distance² / 2; math.dist is the fastest loop over them.
+        # The cosine of vectors of length 1 is 1 - distance² / 2; math.dist loops in C.
         cosines = {
             number: 1 - math.dist(vectors[number], question) ** 2 / 2
             for number in numbers
@@ -133,7 +134,7 @@ class PassageIndex:
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         self._size = int(pages) * _PAGE + sum(_ROW + len(one.path) for one in self.passages)
         self.header_end = header_end(text.data) if self.kind is Kind.CSV else 0
-        """Where the header of a table at the beginning ends, 0 without one."""
+        """The offset at which a table's header ends; 0 if the data does not begin with a table."""
         self.vectors = Vectors()
         """The vectors of the passages that were embedded, by their numbers."""
 
@@ -159,7 +160,7 @@ class PassageIndex:
             yield number, searchable(body), parted
 
     def at(self, offset: int) -> int:
-        """The number of the passage that holds this byte."""
+        """The number of the passage that holds the byte at `offset`."""
         return bisect_right(self.passages, offset, key=lambda passage: passage.start) - 1
 
     def rank(self, phrases: Sequence[str], most: int) -> dict[int, float]:
@@ -187,7 +188,7 @@ _ESCAPE = re.compile(r"\\[nrtbf\"'/\\]")
 _SHORT = 100
 _LEAST_CHARS_A_HUMP = 6
 
-# Begins with the rare part, which makes it four times as fast.
+# The first letter of a word in camelCase. The rare part stands first: that is four times as fast.
 _HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
 
 # Thai to Khmer, kana, Han, Hangul: a word is found as a phrase of its characters.
@@ -202,7 +203,7 @@ def searchable(text: str) -> str:
     """The text with spaces between the parts that should be found separately."""
     if "\\" in text:
         text = _ESCAPE.sub(" ", _CODES.sub(lambda codes: decode_escapes(codes[0].encode()).decode(), text))
-    # More of them in a long text are not in identifiers, but in base64 and similar data.
+    # A long text with more humps than that is base64 or the like, not identifiers.
     most = len(text) if len(text) < _SHORT else len(text) // _LEAST_CHARS_A_HUMP
     parted, humps = _HUMP.subn(r" \g<0>", text, most + 1)
     if humps <= most:

@@ -29,19 +29,19 @@ def neutralised(text: str) -> str:
 
 
 def fenced(role: str, text: str, nonce: str, title: str = "") -> str:
-    """The fenced text. The fence has its own nonce, derived from `nonce`, that of the report."""
+    """The fenced text. The fence has a nonce of its own, derived from `nonce`, the nonce of the report."""
     return "\n".join(fence(role, text, nonce, title))
 
 
 def fence(role: str, text: str, nonce: str, title: str = "") -> tuple[str, str, str]:
-    """Like `fenced`, as lines. Joining them into a prompt copies a long text only once."""
+    """Like `fenced`, as three lines: joining them into a prompt copies a long text only once."""
     mark = hashlib.sha256(nonce.encode()).hexdigest()[:12]
     tag = f"{_STEM}-{role}-{mark}"
     return f"<{tag}{title and f' {title}'}>", neutralised(text), f"</{tag}>"
 
 
 def inside(role: str, prompt: str) -> list[str]:
-    """The texts in the fences of a role, in order."""
+    """The texts in the prompt's fences of this role, in order."""
     return [fence["text"] for fence in _FENCE.finditer(prompt) if fence["role"] == role]
 
 
@@ -63,7 +63,7 @@ def closing(nonce: str) -> str:
 
 
 PROMPT_VERSION = 4
-"""Raise it with every change that may change an answer. It is part of the key of a finding."""
+"""Part of the key of a finding. Raise it with each change of a prompt that may change an answer."""
 
 NOTHING_FOUND = "NO RELEVANT DATA FOUND"
 
@@ -164,8 +164,9 @@ match."}, \
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The tool result. `header` is the first row of a table. `excerpt`: the question is about ranges of it,
-    and bytes and lines of parts count within those. Prompts show `argument_bytes` of the arguments."""
+    """What prompts say of the tool result. `header` is the first row of a table. `excerpt`: the question is
+    about ranges of the result, and bytes and lines count within these. Prompts show at most `argument_bytes`
+    of the arguments."""
 
     tool_name: str
     tool_arguments: str | None
@@ -213,9 +214,9 @@ class Finding:
 def about(
     stored: StoredResult, kind: str, head: bytes = b"", excerpt: bool = False, window: int = 131_072
 ) -> Document:
-    """Describes a stored result. `head` is the beginning of the source, which holds the first row of a
-    table. `window` is the model's, in tokens: in a small one, long arguments take at most half a byte for
-    each token of it."""
+    """Describes a stored result. `head` is the beginning of the source, which holds the first row of a table.
+    `window` is the model's, in tokens: arguments are cut to half a byte for each of them, but to 4 KiB at
+    least and 16 KiB at most."""
     header = ""
     if kind == Kind.CSV and not excerpt:
         header = cut_head(head.partition(b"\n")[0].rstrip(), _HEADER_BYTES).decode(errors="ignore")
@@ -268,7 +269,7 @@ def reduce_prompt(
     nonce: str,
     max_bytes: int,
 ) -> tuple[Message, ...]:
-    """The findings in order of their parts."""
+    """`findings` are in the order of their parts."""
     pieces = [fenced("finding", finding.text, nonce, _place(finding.part)) for finding in findings]
     pieces.append(_MERGE.format(nothing=NOTHING_FOUND))
     if gaps:

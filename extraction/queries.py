@@ -1,4 +1,4 @@
-"""SQL and JMESPath over stored data: in confined processes, a few at a time. Some are kept for a minute."""
+"""SQL and JMESPath over stored data, in confined processes: a few at a time, some kept for a minute."""
 
 import asyncio
 import contextlib
@@ -39,10 +39,10 @@ RUN_SECONDS = 30.0
 KEPT = 2
 KEPT_SECONDS = 60.0
 KEPT_BYTES = 300 << 20
-"""Processes that are kept: how many, how long unused, and how much memory they have together."""
+"""Processes that are kept: how many, for how long after their last query, and in how much memory together."""
 
 _LEAST_MEMORY = 3 << 29
-"""A container with less than 1.5 GiB keeps none."""
+"""A service in a container with less than 1.5 GiB keeps no processes."""
 
 _COMMAND = (sys.executable, "-S", "-P", "-m", "extraction.query_child")
 # Signals that end a child when memory runs out.
@@ -61,7 +61,7 @@ class ProcessFailed(Exception):
 
 
 class _Child:
-    """A process with the data of one result, or of several, in a file in memory."""
+    """A process that answers queries over one result, or several. It has the data as a file in memory."""
 
     def __init__(self, process: Process) -> None:
         assert process.stdout is not None
@@ -71,7 +71,7 @@ class _Child:
 
     @property
     def memory(self) -> int:
-        """Its resident bytes; 0 where the system does not tell."""
+        """Its resident bytes; 0 if the system does not report them."""
         try:
             pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
         except OSError:
@@ -107,7 +107,7 @@ class _Child:
 
 @dataclass(eq=False, slots=True)
 class _Kept:
-    """A child that waits for another query over the same data. `key` tells the data."""
+    """A child that waits for another query over the same data. `key` identifies the data."""
 
     key: Hashable
     child: _Child
@@ -115,8 +115,8 @@ class _Kept:
 
 
 class Queries:
-    """Each tenant has one slot, so that no tenant can hold all of the `AT_A_TIME` children, and one child
-    that is kept."""
+    """Runs queries in child processes. A tenant runs one query at a time, so that no tenant holds all of the
+    `AT_A_TIME` slots, and has at most one kept child."""
 
     def __init__(self) -> None:
         self._gate = TenantGate(AT_A_TIME)
@@ -127,12 +127,12 @@ class Queries:
     async def run(
         self, tenant: str, query: DataQuery, size: int, read: OpenBody, key: Hashable | None = None
     ) -> QueryAnswer:
-        """Evaluates `query` over the `size` bytes that `read` yields. `key` names these bytes: while the
-        process that has them is kept, they are not read again.
+        """Evaluates `query` over the `size` bytes that `read` yields. `key` identifies these bytes: while a
+        process with them is kept, they are not read again.
 
-        Raises BadQuery, NotQueryable or QueryTooCostly where the expression or the data is at fault;
-        Overloaded after WAIT_SECONDS without a slot, or RUN_SECONDS in which the child got too little of the
-        processor.
+        Raises BadQuery, NotQueryable or QueryTooCostly if the expression or the data is the reason;
+        Overloaded after WAIT_SECONDS without a slot, or after RUN_SECONDS without an answer, because the
+        child got too little processor time.
         """
         if size > MAX_DATA_BYTES:
             raise NotQueryable(
@@ -184,7 +184,7 @@ class Queries:
                 await child.end()
 
     async def _taken(self, tenant: str, key: Hashable | None, query: DataQuery) -> _Child | None:
-        """The tenant's child if it has this data, and the lines that the query reads; else it ends."""
+        """The tenant's kept child, if it has this data and the lines that the query reads. Ends any other."""
         kept = self._let_go(tenant)
         if kept is None:
             return None
@@ -194,6 +194,7 @@ class Queries:
         return None
 
     def _let_go(self, tenant: str) -> _Kept | None:
+        """Takes the tenant's child out of those that are kept, and stops its timer."""
         kept = self._kept.pop(tenant, None)
         if kept is not None and kept.timer is not None:
             kept.timer.cancel()
@@ -256,15 +257,15 @@ def _failure(code: int) -> Exception:
 
 
 def _environment() -> dict[str, str]:
-    """Where the child finds its modules, and no secrets."""
+    """The variables by which the child finds its modules; no secrets."""
     libraries = os.environ.get("LD_LIBRARY_PATH")
-    # One arena: each would take 64 MiB of the address space.
+    # One malloc arena: each takes 64 MiB of the address space, which is bounded.
     paths = {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_ARENA_MAX": "1"}
     return paths | {"LD_LIBRARY_PATH": libraries} if libraries else paths
 
 
 def _memory_of_container() -> float:
-    """The bytes that the container may use; infinite where the system does not bound them."""
+    """The bytes of memory that the container may use; infinite if there is no bound."""
     try:
         return float(Path("/sys/fs/cgroup/memory.max").read_text())
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""The process of queries over one result: loads its tables, then answers a query a line, until stdin ends.
+"""The child process for queries: loads the data, then answers one query for each line of stdin.
 
-The kernel bounds its memory and the processor time of each query, and kills it when its service ends.
+The kernel bounds its memory and the processor time of each query, and kills it when the service ends.
 """
 
 import ctypes
@@ -36,24 +36,25 @@ MEMORY_BYTES = 768 << 20
 READ_SECONDS = 12
 EVALUATE_SECONDS = 4
 EVIDENCE_SECONDS = 1
-"""The most processor time of a query that is run again, for the rows that it computed from."""
+"""A query that took more processor time is not run again to show the rows that it computed from."""
 
 _NICER = 10
 _PR_SET_PDEATHSIG = 1
 
 
 class Answerer:
-    """Answers queries over the bytes that `read` gives: a number of them, or all."""
+    """Answers queries over the bytes of `read`, which returns the next n bytes, or all without an
+    argument."""
 
     def __init__(self, read: Callable[..., bytes]) -> None:
         self._read = read
-        self._queried: _Queried | None = None
+        self._queried: _SqlAnswerer | None = None
 
     def answer(self, query: DataQuery) -> QueryAnswer:
         """Raises BadQuery, NotQueryable, QueryTooCostly, MemoryError."""
         if is_sql(query.expression):
             if self._queried is None:
-                self._queried = _Queried(query, self._read)
+                self._queried = _SqlAnswerer(query, self._read)
             return self._queried.answer(query)
         if query.several:
             raise BadQuery("Over several results only SQL runs: SELECT … FROM data1, data2, ….")
@@ -69,15 +70,15 @@ def _jmespath(query: DataQuery, data: bytes) -> QueryAnswer:
     rows = as_table(value)
     _bound_time(EVALUATE_SECONDS)
     result = expression.evaluate(rows)
-    # An expression may name the members that the JSON has, and not the columns.
+    # The expression may name members of the JSON instead of columns.
     if rows is not value and _is_empty(result) and not _is_empty(found := expression.evaluate(value)):
         result = found
     hint = expression.why_empty(rows) if _is_empty(result) else ""
     return QueryAnswer(kind, slice_of(result, query.limit, query.offset, query.max_bytes), hint)
 
 
-class _Queried:
-    """The tables of a query's data in DuckDB, which only this class imports: JMESPath needs none of it."""
+class _SqlAnswerer:
+    """Answers SQL over the tables of the data. Only this class imports DuckDB: JMESPath does not need it."""
 
     def __init__(self, query: DataQuery, read: Callable[..., bytes]) -> None:
         """Raises NotQueryable, MemoryError."""
@@ -120,7 +121,7 @@ class _Queried:
         finally:
             queried.end()
         took = time.process_time() - began
-        # What the query took is no reason to leave its hint out.
+        # The hint has processor time of its own.
         _bound_time(EVALUATE_SECONDS)
         is_empty = not part.total or (statement.compared and _counts_nothing(part))
         hint = queried.why_empty(statement) if is_empty else queried.notes(statement)
@@ -130,7 +131,7 @@ class _Queried:
 
 
 def _counts_nothing(part: Slice) -> bool:
-    """One row of zeros and nulls: an aggregate over no rows."""
+    """True for a single row of zeros and nulls: an aggregate over no rows."""
     if part.total != 1:
         return False
     [row] = msgspec.json.decode(part.result)
@@ -158,10 +159,10 @@ def _bound(kind: int, most: int) -> None:
 
 
 def _bound_time(seconds: int) -> None:
-    """The kernel ends the process after so many seconds more of the processor."""
+    """Has the kernel end the process after `seconds` more of processor time."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     most = math.floor(time.process_time()) + seconds
-    # Only the soft limit: the process may have another query.
+    # Only the soft limit: the next query raises it again.
     resource.setrlimit(
         resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
     )
@@ -175,7 +176,7 @@ def _confine() -> None:
     # A core file would hold the data.
     _bound(resource.RLIMIT_CORE, 0)
     os.nice(_NICER)
-    # What is read lives as long as the process.
+    # Garbage collection would free nothing: the data lives as long as the process.
     gc.disable()
 
 

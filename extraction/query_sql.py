@@ -1,4 +1,4 @@
-"""One SELECT over the tables of a result: what it selects, why nothing, and errors in our own words."""
+"""One SELECT over the tables of a result: its rows, why it selects none, and what is wrong with it."""
 
 import difflib
 import json
@@ -29,7 +29,7 @@ _NAMES_CHARS = 4000
 _HINT_COLUMNS = 4
 _FEW_VALUES = 8
 _OFTEN = 4
-"""The rows of each value of a column of which the most frequent values are told."""
+"""If a column of texts has this many rows for each value, its most frequent values are listed."""
 _VALUE_CHARS = 60
 _LINE_CHARS = 120
 _DIGITS_SHARE = 0.6
@@ -53,19 +53,19 @@ _LONG_LINE = 1000
 
 
 class UnknownName(Exception):
-    """No column or table has the name; the text names those that there are."""
+    """No column or table has the name. The text lists the existing ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """`rows` raises BadQuery, as values may be at fault."""
+    """Iterating over `rows` raises BadQuery if a value cannot be computed."""
 
     columns: list[str]
     rows: Iterator[Sequence[object]]
 
 
 class Statement:
-    """One statement that selects, and what it does with columns, as DuckDB's parser has it."""
+    """One statement that selects, and what it does with columns according to DuckDB's parser."""
 
     def __init__(self, connection: DuckDBPyConnection, sql: str) -> None:
         """Raises BadQuery."""
@@ -82,7 +82,7 @@ class Statement:
         except duckdb.Error as error:
             raise _explained_syntax(str(error), self.sql) from None
         except ValueError:
-            # The package has no name for some kinds of statements.
+            # duckdb's StatementType lacks some kinds of statements.
             is_select = False
         if not is_select or not self._called.isdisjoint(_DENIED):
             raise BadQuery(ONLY_READS)
@@ -148,8 +148,8 @@ class Statement:
 
     @cached_property
     def ordered(self) -> list[tuple[str, str]]:
-        """Columns by which rows are ordered, or of which the extreme is taken, or that are compared by <, >
-        or BETWEEN; and what was done."""
+        """Each column by which rows are ordered, with "ordered"; each one of which an extreme is taken, or
+        that is compared by <, > or BETWEEN, with "compared"."""
         found: list[tuple[str, str]] = []
         for node in self.nodes:
             kind, name = node.get("class"), node.get("function_name")
@@ -168,8 +168,8 @@ class Statement:
 
     @cached_property
     def computed_from(self) -> str:
-        """The statement that selects the rows over which this one computes a single row; "" where it computes
-        none, or from all rows."""
+        """The statement that selects the rows from which this one computes its only row; "" if it computes no
+        such row, or uses all rows."""
         root = self._tree["statements"][0]["node"]
         if (
             root.get("type") != "SELECT_NODE"
@@ -195,7 +195,7 @@ class Statement:
 
     @cached_property
     def patterns(self) -> list[str]:
-        """The constants that are patterns of RE2."""
+        """The constants that the statement uses as patterns of RE2."""
         return [
             pattern
             for node in self.nodes
@@ -265,7 +265,7 @@ def _arguments(node: dict[str, Any]) -> list[Any]:
 
 
 def _column(node: object) -> list[str]:
-    """The column that an expression is, alone or cast to text or in other letters."""
+    """The name of the column that an expression is, in a list; [] if it is anything else."""
     if not isinstance(node, dict):
         return []
     if node.get("class") == "COLUMN_REF":
@@ -316,7 +316,7 @@ class Queried:
         return Selected(columns, self._fetched(statement))
 
     def end(self) -> None:
-        """Ends the statement, whose rows may not all have been read."""
+        """Ends the statement, even if not all of its rows were read."""
         try:
             self._connection.execute("ROLLBACK")
         except duckdb.TransactionException:
@@ -407,15 +407,15 @@ class Queried:
         ):
             name = spelled(match[1])
             return BadQuery(f"{name} is no object: UNNEST a list, or take [x.a FOR x IN {name}].")
-        # What is in quotes may repeat the query.
+        # Texts in quotes may repeat the query.
         reason = re.sub(
             r"""\s*(?:".*?"|'.*?'|/\S+)""", " …", text.partition("\n")[0].partition(": ")[2], flags=re.DOTALL
         )
         return BadQuery(f"DuckDB cannot run the query: {clip(reason.rstrip('.!'), 200)}.")
 
     def _find(self, statement: Statement, name: str) -> tuple[str, QueryColumn] | None:
-        """The table and the column that a query names, with or without its table; of a member of an object
-        the name is an expression."""
+        """The table and the column that a query names, with or without the name of the table. A member of an
+        object is a column with a `cell`."""
         parts = name.split(".")
         for table in [*statement.tables, *self._tables.columns]:
             by_name = {column.name.lower(): column for column in self._tables.columns.get(table, ())}
@@ -460,7 +460,7 @@ class Queried:
         return f"{text} {self.all_columns()}"
 
     def all_columns(self) -> str:
-        """All columns of all tables; `lines` only where nothing else is there."""
+        """The columns of all tables, and last those of `lines`, which are the same for each result."""
         tables = {
             name: columns for name, columns in self._tables.columns.items() if not name.startswith("lines")
         }
@@ -472,7 +472,8 @@ class Queried:
         return " ".join((*told, "lines has line, text."))
 
     def notes(self, statement: Statement) -> str:
-        """Where the rows are in the data, what they lack, and which texts a query took for numbers."""
+        """Where the rows are in the data, what they lack, and which columns of texts the query treats as
+        numbers."""
         places = [
             f"{table} is {place}."
             for table, place in self._tables.places.items()
@@ -492,7 +493,7 @@ class Queried:
         )
 
     def evidence(self, statement: Statement) -> str:
-        """How many rows a single row was computed from, and what the first of them is."""
+        """From how many rows a single row was computed, and the first of them; "" if that is not known."""
         if not (rows := statement.computed_from):
             return ""
         try:
@@ -526,7 +527,8 @@ class Queried:
         ][:_HINT_COLUMNS]
 
     def _totals(self, statement: Statement) -> list[str]:
-        """Tables whose last row has the sums of the others, where a query computes over rows."""
+        """If the query computes over rows: a warning about each table whose last row has the sums of the
+        others."""
         if not _AGGREGATE.search(statement.sql):
             return []
         return [*filter(None, map(self._total_row, statement.tables))]
@@ -553,7 +555,7 @@ class Queried:
         return f"The last row of {table}{called} holds sums of the rows above it, and is counted as a row."
 
     def _firsts(self, statement: Statement) -> list[str]:
-        """Where part() took the first of several matches in a long line."""
+        """A warning if part() took the first of several matches in a long line."""
         found = _PART.search(statement.sql)
         if found is None:
             return []
@@ -590,8 +592,8 @@ class Queried:
         return list(told.values())[:_HINT_COLUMNS]
 
     def _example_of_digits(self, table: str, column: QueryColumn) -> str:
-        """A cell of a text column whose cells mostly begin with digits, but where the order of texts is the
-        order of what they say."""
+        """A cell of a column of texts that mostly begin with digits. "" for other columns, and for ISO dates,
+        which are ordered correctly as texts."""
         cell = column.expression
         ((filled, digits, iso, example),) = self._rows(
             f"SELECT count(c), count(*) FILTER (regexp_full_match(c, '{_BEGINS_WITH_DIGIT}', 's')), "
@@ -604,8 +606,8 @@ class Queried:
         return str(example)
 
     def why_empty(self, statement: Statement) -> str:
-        """What the columns hold that the query compared, or that its text occurs nowhere; else all
-        columns."""
+        """Why the query selects nothing: what the compared columns hold, or that its text occurs nowhere;
+        else the names of all columns."""
         sentences = list(filter(None, [self._past_last(statement)]))
         seen: set[str] = set()
         for name, operator, text in statement.compared:
@@ -684,7 +686,7 @@ class Queried:
         return f"{shown} is nowhere in the data."
 
     def _with_other_spaces(self, table: str, column: QueryColumn, pieces: Sequence[str]) -> str:
-        """A cell that holds the pieces, were each run of spaces one; "" without one."""
+        """A cell that holds the pieces if each run of spaces counts as one space; "" if there is none."""
         if not any(" " in piece.strip() for piece in pieces):
             return ""
         bare = rf"regexp_replace(lower({column.expression}), '\s+', ' ', 'g')"
@@ -704,7 +706,7 @@ def _shown(value: object) -> str:
     if value is None:
         return "NULL"
     text = str(plain(value))
-    # Its spaces stay, so that it is found as it is shown.
+    # Spaces are kept, so that a search for the shown text finds it.
     return (
         text if len(text) <= _VALUE_CHARS and text.isprintable() else clip(text, _VALUE_CHARS)
     ) or "(blank)"
@@ -754,7 +756,7 @@ def _near(sql: str, token: str) -> str:
 
 
 def plain(cell: object) -> object:
-    """A cell as JSON has it: what JSON has not is its text."""
+    """A cell as a value of JSON; a type that JSON lacks becomes text."""
     match cell:
         case None | str() | bool():
             return cell

@@ -1,4 +1,4 @@
-"""The tables of a result in DuckDB. What DuckDB cannot read as it is, is written as rows for it."""
+"""Loads the tables of a result into DuckDB. Data that DuckDB's readers cannot read is rewritten first."""
 
 import csv
 import io
@@ -33,10 +33,10 @@ from content.text import count_of, without_surrogates
 from domain.errors import NotQueryable
 
 MEMORY = "400MB"
-"""DuckDB's own bound. The kernel's, of the process, is what holds."""
+"""The bound that DuckDB keeps itself. The kernel enforces that of the process."""
 
 MORE = "_more"
-"""The column of what a row has besides the columns."""
+"""The column that holds what a row has beyond the other columns."""
 
 MOST_COLUMNS = 2000
 _MOST_MEMBERS = 100
@@ -69,13 +69,13 @@ _WRITTEN = rf"\s*(?:(?:[-+]?[{_SIGNS}]?|[{_SIGNS}][-+])\s?{_GROUPED}\s?%?|\([{_S
 
 
 class Unfit(Exception):
-    """DuckDB's reader cannot read the content as our reader does."""
+    """DuckDB's reader would read the content differently from ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryColumn:
-    """`note` says how the numbers of a column are read that are not written plainly. `cell` is the expression
-    of a member of an object."""
+    """`note` says how numbers that are not written plainly are read. `cell` is the SQL expression of a member
+    of an object, "" for a column of the table."""
 
     name: str
     type: str
@@ -114,13 +114,14 @@ def connect() -> DuckDBPyConnection:
 
 
 def confine(connection: DuckDBPyConnection) -> None:
-    """After this the connection reads its tables, and nothing else."""
+    """After this, the connection can read nothing but its tables."""
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
 
 class Tables:
-    """Loads the tables of layouts. `columns` has those of each table, in their order."""
+    """The tables that were loaded. `columns` has those of each table, in their order; `notes`, sentences
+    about what the tables lack; `places`, where in the data the rows of a table are."""
 
     def __init__(self, connection: DuckDBPyConnection) -> None:
         self._connection = connection
@@ -150,7 +151,7 @@ class Tables:
         self._note(f"data{suffix}")
 
     def _load_or_show_lines(self, table: Table, source: SourceText, suffix: str, *, has_lines: bool) -> None:
-        """What is not well-formed as its format falls back to the lines."""
+        """Loads the table. If the data is not well-formed, `data` has its lines instead."""
         try:
             self._load(f"{table.name}{suffix}", table, source)
         except (ValueError, csv.Error, NotQueryable, RecursionError):
@@ -195,7 +196,7 @@ class Tables:
             self._load_values(name, rows_of(self._parsed(data, form)))
 
     def _parsed(self, data: bytes, form: str) -> list[object]:
-        """The values of an array, or of the lines that are records. A remark counts the other lines."""
+        """The values of an array, or of the lines that are records. A note counts the other lines."""
         if form == "array":
             values: list[object] = decoded(data)
             return values
@@ -204,7 +205,7 @@ class Tables:
             if line.strip():
                 text = line.decode("utf-8", "replace")
                 found, end = documents(text)
-                # A line of a record that has several is no record.
+                # A line that is part of a longer record is not a record.
                 if found and not text[end:].strip():
                     values += found
                 else:
@@ -224,8 +225,8 @@ class Tables:
             self.notes.append(f"{first} no JSON, and only in lines.")
         return values
 
-    def _read_json(self, name: str, data: bytes, form: str, *, are_ours: bool = False) -> None:
-        """`are_ours`: the names of the members are unique. Raises Unfit and duckdb.Error."""
+    def _read_json(self, name: str, data: bytes, form: str, *, has_unique_names: bool = False) -> None:
+        """`has_unique_names`: the names of the members are unique. Raises Unfit and duckdb.Error."""
         with _file(data) as path:
             reader = f"read_json('{path}', format = '{form}', {_JSON_OPTIONS}"
             described = self._connection.execute(
@@ -234,11 +235,11 @@ class Tables:
             types = {
                 str(row[0]): _TEXTS.sub(lambda one: one[1] or "VARCHAR", str(row[1])) for row in described
             }
-            if not are_ours and (_has_doubtful_names(list(types)) or len(types) > MOST_COLUMNS):
+            if not has_unique_names and (_has_doubtful_names(list(types)) or len(types) > MOST_COLUMNS):
                 raise Unfit
-            # An object with so many members has ids for keys: it stays JSON.
+            # An object with this many members has ids as keys: it stays JSON.
             types |= {key: "JSON" for key, kind in types.items() if kind.count(",") > _MOST_MEMBERS}
-            columns = ", ".join(f"{_text(key)}: {_text(kind)}" for key, kind in types.items())
+            columns = ", ".join(f"{_literal(key)}: {_literal(kind)}" for key, kind in types.items())
             shown = unique(types)
             fields = ", ".join(
                 f"{_unpacked(key) if kind == 'JSON' else quoted(key)} AS {quoted(alias)}"
@@ -272,11 +273,11 @@ class Tables:
         )
         data = b"\n".join(lines)
         try:
-            self._read_json(name, data, "newline_delimited", are_ours=True)
+            self._read_json(name, data, "newline_delimited", has_unique_names=True)
         except duckdb.OutOfMemoryException:
             raise MemoryError from None
         except (duckdb.Error, Unfit):
-            # Members of objects that differ in case, or too deep: they are JSON.
+            # Names of members that differ only in case, or deep nesting: such cells become JSON texts.
             flat = [
                 [
                     json.dumps(cell) if isinstance(cell, dict | list) else cell
@@ -286,13 +287,13 @@ class Tables:
             ]
             self._connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
             lines = (_encoded(cells, names) for cells in flat)
-            self._read_json(name, b"\n".join(lines), "newline_delimited", are_ours=True)
+            self._read_json(name, b"\n".join(lines), "newline_delimited", has_unique_names=True)
         exact = [column for column, key in zip(names, keys, strict=False) if key in large]
         for column in exact:
             self._cast_exact(name, column)
 
     def _cast_exact(self, name: str, column: str) -> None:
-        """Integers of more than 64 bits have 128, or stay texts."""
+        """Makes a column of integers beyond 64 bits HUGEINT (128 bits); it stays text if one needs more."""
         cell = quoted(column)
         ((others,),) = self._connection.execute(
             f"SELECT count(*) FROM {quoted(name)} WHERE {cell} IS NOT NULL "
@@ -309,12 +310,13 @@ class Tables:
         if len(names) > MOST_COLUMNS or quotes % 2:
             self._load_parsed(name, names, source)
             return
-        columns = ", ".join(f"{_text(one)}: 'VARCHAR'" for one in names)
+        columns = ", ".join(f"{_literal(one)}: 'VARCHAR'" for one in names)
         try:
             with _file(data) as path:
                 self._connection.execute(
                     f"CREATE TABLE {quoted(name)} AS SELECT * FROM read_csv('{path}', {_CSV_OPTIONS}, "
-                    f"delim = {_text(read.mark)}, escape = {_text(read.escape)}, columns = {{{columns}}})"
+                    f"delim = {_literal(read.mark)}, escape = {_literal(read.escape)}, "
+                    f"columns = {{{columns}}})"
                 )
         except duckdb.OutOfMemoryException:
             raise MemoryError from None
@@ -349,7 +351,7 @@ class Tables:
         writer.writerows([*row, *[""] * (len(columns) - len(row))] for row in kept)
         del kept
         data = str(without_surrogates(text.getvalue())).encode()
-        spelled = ", ".join(f"{_text(one)}: 'VARCHAR'" for one in columns)
+        spelled = ", ".join(f"{_literal(one)}: 'VARCHAR'" for one in columns)
         with _file(data) as path:
             self._connection.execute(
                 f"CREATE TABLE {quoted(name)} AS SELECT * FROM read_csv('{path}', {_CSV_OPTIONS}, "
@@ -358,8 +360,8 @@ class Tables:
         self._type(name, columns, is_text={*is_text, MORE})
 
     def _type(self, name: str, names: Sequence[str], is_text: Iterable[str] = (), *, mark: str = ",") -> None:
-        """Makes numbers of the columns of texts in which every filled cell is one. With semicolons between
-        the cells a comma stands before decimals. White space beside bars is none of the cells."""
+        """Casts the columns whose filled cells are all numbers. Between semicolons, a comma is the decimal
+        mark. White space beside `|` is not part of a cell."""
         table, texts = quoted(name), set(is_text)
         forms = {
             column: form
@@ -398,7 +400,7 @@ class Tables:
                 )
             if commas:
                 return None
-        # The first cells decide of most columns of text.
+        # The first cells are enough to exclude most columns of text.
         sample = self._connection.execute(
             f"SELECT count(*) FROM (SELECT {cell} AS c FROM {table} WHERE {cell} IS NOT NULL LIMIT 50) "
             f"WHERE NOT (regexp_full_match(c, '{_WRITTEN}') OR regexp_full_match(c, '{_POWER}') "
@@ -451,7 +453,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """How many cells of a column are filled, and how many of them are written how."""
+    """How many cells of a column are filled, and how many of these are written in each way."""
 
     filled: int
     integers: int
@@ -473,7 +475,8 @@ _BARE = f"regexp_replace(trim({{0}}), '[{_SIGNS}%,()\\s]', '', 'g')"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a column's texts are cast to numbers: `bare` is a text of digits, made of the cell {0}."""
+    """How a column's texts are cast to numbers: `bare` is the expression that makes plain digits of the cell
+    {0}, `kind` the type of SQL."""
 
     kind: str
     bare: str = "trim({0})"
@@ -492,7 +495,7 @@ def _form_of(counts: _Counts) -> _Form | None:
             return None
         return _Form("HUGEINT" if counts.large else "BIGINT")
     if counts.plain + counts.powers + counts.odd == counts.filled and counts.plain:
-        # Integers that a DOUBLE does not hold stay what they are.
+        # A DOUBLE would round large integers: the column stays text.
         return None if counts.large else _Form("DOUBLE")
     if counts.written != counts.filled or counts.large:
         return None
@@ -519,12 +522,13 @@ def _form_of(counts: _Counts) -> _Form | None:
 
 
 def _has_long_integer(data: bytes) -> bool:
-    """The digits of most data tell without the pattern, which takes ten times as long."""
+    """Whether an integer has 19 digits or more. The first test excludes most data: the pattern takes ten
+    times as long."""
     return b"0" * 19 in data.translate(_TO_ZEROS) and _LONG_INTEGER.search(data) is not None
 
 
 def _has_doubtful_names(names: Sequence[str]) -> bool:
-    """True where DuckDB renamed a key, or made one column of values that are no objects."""
+    """True if DuckDB renamed a key, or made one column of values that are not objects."""
     if names == ["json"]:
         return True
     lower = {name.lower() for name in names}
@@ -534,7 +538,8 @@ def _has_doubtful_names(names: Sequence[str]) -> bool:
 
 
 def _unpacked(key: str) -> str:
-    """A value whose type differs from row to row: its text without quotes, null as NULL."""
+    """The expression for a value whose type differs from row to row: its text without quotes, NULL for
+    null."""
     cell = quoted(key)
     return (
         f"CASE json_type({cell}) WHEN 'VARCHAR' THEN {cell}->>'$' WHEN 'NULL' THEN NULL "
@@ -563,7 +568,7 @@ def _encoded(cells: Sequence[object], names: Sequence[str]) -> bytes:
         return json.dumps(without_surrogates(record)).encode()
 
 
-def _text(text: str) -> str:
+def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -1,4 +1,4 @@
-"""What a query asks and what it is answered, as the service and the process of the query hand it over."""
+"""The messages between the service and the process that runs a query: the query and its answer."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from content.kind import Kind
 from content.text import cut_head, without_surrogates
 from domain.errors import BadQuery, QueryTooCostly
 
-# No asyncio here: its import is a quarter of the start of the process.
+# This module must not import asyncio, which takes a quarter of the start of the process.
 
 _encode = msgspec.json.Encoder().encode
 
@@ -20,8 +20,8 @@ LINES_ALWAYS_BYTES = 8 << 20
 
 
 class Slice(Struct, frozen=True):
-    """`total` counts the items of an array, None for any other value. `truncated`: `result` is a part.
-    `columns` are those of rows that SQL selects."""
+    """A part of a query's value. `total` counts the items of an array, None for any other value. `truncated`:
+    `result` is not the whole value. `columns` are those of rows that SQL selects."""
 
     result: Raw
     type: str
@@ -96,7 +96,8 @@ def _row_json(columns: list[str], row: Sequence[object], query: "DataQuery") -> 
 
 
 def _cut_row(row: Sequence[object], room: int) -> list[object]:
-    """Half of the room is for the names of the columns, if they are shown, and for what is no text."""
+    """Cuts long texts to equal shares of half of the room. The other half is for names of columns and for
+    other values."""
     share = room // (2 * len(row))
     cells = []
     for cell in row:
@@ -154,7 +155,7 @@ def _too_large(what: str, size: int, max_bytes: int) -> QueryTooCostly:
 
 
 class QueriedResult(Struct, frozen=True):
-    """One of several results that a query reads: its size in bytes, and what tells its format."""
+    """One of several results that a query reads: its size in bytes, and what its format is recognised by."""
 
     size: int
     tool_name: str
@@ -162,9 +163,9 @@ class QueriedResult(Struct, frozen=True):
 
 
 class DataQuery(Struct, frozen=True):
-    """SQL or a JMESPath expression. It answers at most `limit` items of an array, and `max_bytes` of JSON.
-    `has_arrays`: rows that SQL selects are arrays, not objects. `several`: SQL over several results, whose
-    bytes follow each other."""
+    """SQL or a JMESPath expression. The answer has at most `limit` items of an array, and `max_bytes` of
+    JSON. `has_arrays`: rows that SQL selects are arrays, not objects. `several`: the results that SQL reads,
+    if there are several; their bytes follow each other."""
 
     expression: str
     max_bytes: int
@@ -177,8 +178,8 @@ class DataQuery(Struct, frozen=True):
 
 
 class QueryAnswer(Struct, frozen=True, tag=True):
-    """What the data was read as, and the part of the query's value that is answered. `hint` says which keys
-    there are where the query selects nothing, and where the rows are in the data."""
+    """`kind` is what the data was read as, `slice` the part of the query's value in the answer. `hint` says
+    which keys exist if the query selects nothing, and where in the data the rows are."""
 
     kind: Kind
     slice: Slice
@@ -186,7 +187,8 @@ class QueryAnswer(Struct, frozen=True, tag=True):
 
 
 class RefusedQuery(Struct, frozen=True, tag=True):
-    """The code and the detail of an InvalidField or of one of its subclasses, and what a BadQuery is near."""
+    """The code and detail of an InvalidField or of a subclass; `near` is the place in the query that a
+    BadQuery names."""
 
     code: str
     detail: str
@@ -208,7 +210,8 @@ _LINES = re.compile(r"\blines\d*\b", re.IGNORECASE)
 
 
 def is_sql(expression: str) -> bool:
-    """True where the expression begins as a statement does. A key of that name is written in quotes."""
+    """True if the expression begins like a statement of SQL. In JMESPath a key of such a name needs
+    quotes."""
     return _SQL.match(expression) is not None
 
 

@@ -36,10 +36,10 @@ _LINES = 200
 _MOST_LINES = 2000
 _MATCHES = 100
 _MOST_CONTEXT = 20
-# Of matches with their context, before context that overlaps is merged.
+# The most bytes of matches with their context, before overlapping context is merged.
 _SCANNED_BYTES = 1 << 18
 
-# Bytes for the notes around the output, and the least output of a call.
+# Bytes kept for the notes around the output of a call, and the least bytes of the output itself.
 _FRAME_BYTES = 400
 _LEAST_BYTES = 200
 
@@ -62,8 +62,8 @@ class _Grep(msgspec.Struct):
 
 
 class ReadGrepTools:
-    """Answers every tool call with text, also a wrong one. An answer has at most `max_bytes`, and at most
-    `max_tokens` by `count`."""
+    """Answers each tool call with a text, even a wrong call. A text has at most `max_bytes`, and at most
+    `max_tokens` as `count` counts them."""
 
     def __init__(
         self, asked: AskedBytes, *, max_bytes: int, max_tokens: int, count: Callable[[str], int], nonce: str
@@ -118,9 +118,9 @@ class ReadGrepTools:
         )
 
     async def _scan(self, scanner: Scanner[Found]) -> Found:
-        """What the scanner finds in the data, or in its greppable view."""
+        """What the scanner finds in the data; in its greppable view if the data has very long lines."""
         scanning = Scan(scanner, greppable=self._viewed)
-        # Ranges may cut characters: the decoder drops the parts.
+        # Ranges may cut characters: the decoder drops incomplete ones.
         narrowed = self._asked.size != self._asked.stored.measure.bytes
         decoder = codecs.getincrementaldecoder("utf-8")("ignore") if narrowed else None
 
@@ -142,7 +142,7 @@ class ReadGrepTools:
         return text
 
     def _excess(self, text: str) -> float:
-        # A text with many look-alikes of fences grows when they are neutralised.
+        # A text grows when what looks like a fence in it is neutralised.
         return max(self._count(text) / self._max_tokens, len(text.encode()) / self._max_bytes)
 
     def _framed(self, text: str, note: str) -> str:
@@ -175,13 +175,14 @@ NEEDS_MODEL = True
 MAX_TURNS = 15
 MAX_CALLS = 10
 
-# One to look something up, one to report.
+# One turn to look something up, one to report.
 _LEAST_TURNS = 2
 
 # Tool calls of one turn beyond MAX_CALLS are refused, and those beyond this number are ignored.
 _MOST_CALLS = 2 * MAX_CALLS
 
-# Of one message of the model in the conversation: its text, and the name and arguments of a call.
+# What the conversation keeps at most of a model's message: bytes of its text, characters of a call's name and
+# arguments.
 _SAID_BYTES = 16 * 1024
 _NAME_CHARS = 100
 _ARGUMENT_CHARS = 16 * 1024
@@ -190,12 +191,12 @@ _TOOL_BYTES = 16 * 1024
 _TOOL_SHARE = 10
 
 _TOOLS = (prompts.READ_TOOL, prompts.GREP_TOOL)
-# When less is left, the next turn is the last one: a share of all the time, but not less than so many
-# seconds, unless that were more than half.
+# The next turn is the last one if less time is left than this share of all the time, or than these seconds
+# (at most half of the time).
 _LAST_SHARE = 0.2
 _LAST_SECONDS = 3.0
 
-# Of a message's role and its calls' names and ids.
+# Tokens that a message takes besides its text and calls.
 _MESSAGE_TOKENS = 16
 
 
@@ -216,7 +217,7 @@ async def answer(task: Task) -> Answer:
 
 
 def _shortened(call: ToolCall) -> ToolCall:
-    """Cuts long names and arguments. Read and Grep take none that are so long, and reject such a call."""
+    """Cuts long names and arguments. Read and Grep reject such a call in any case."""
     return replace(call, name=call.name[:_NAME_CHARS], arguments=call.arguments[:_ARGUMENT_CHARS])
 
 
@@ -277,7 +278,7 @@ class Dialogue:
 
     def _is_late(self, turns: int) -> bool:
         left = self._inquiry.task.seconds_left
-        # One turn more, as long as those before, must leave as much for the last.
+        # Time for one more turn of the mean length, and for as long a last turn.
         needed = 2 * (self._seconds - left) / max(1, turns)
         return left < max(_LAST_SHARE * self._seconds, min(_LAST_SECONDS, self._seconds / 2), needed)
 
@@ -313,7 +314,7 @@ class Dialogue:
 
     def _make_room(self, room: int) -> None:
         """Shortens the conversation to `room` tokens: drops the text of old tool answers, then whole old
-        turns, and only then the same of the newest turn. The least that can remain, the opening and the last
+        turns, and only then the same of the newest turn. What always remains, the opening and the last
         message, fits every window: see __init__."""
         for keep in (1, 0):
             starts = self._turn_starts()
@@ -324,8 +325,8 @@ class Dialogue:
         return [index for index, one in enumerate(self._messages) if one.role is Role.ASSISTANT]
 
     def _drop_answers(self, room: int, end: int) -> bool:
-        """Drops tool answers before the message `end`, oldest first, until `room` tokens are left. Returns
-        whether there were any."""
+        """Drops tool answers before the message `end`, oldest first, until the conversation has `room`
+        tokens. Returns whether any were dropped."""
         before = self._total
         for index in range(self._opening, end):
             if self._total <= room:
@@ -339,8 +340,8 @@ class Dialogue:
         return self._total < before
 
     def _drop_turns(self, room: int, keep: int) -> bool:
-        """Drops whole turns, oldest first, until `room` tokens or `keep` turns are left: each is a message of
-        the model and the tool answers that follow it. Returns whether there were any."""
+        """Drops whole turns, oldest first, until `room` tokens or `keep` turns are left. A turn is a message
+        of the model and the tool answers that follow it. Returns whether any were dropped."""
         before = self._total
         while self._total > room and len(starts := self._turn_starts()) > keep:
             start = end = starts[0]

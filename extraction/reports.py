@@ -1,4 +1,5 @@
-"""Reports of models: asks for one, and the next model if it is missing, empty or cut; parses and keeps it."""
+"""Asks a model for a report, and the next model if the report is missing, empty or cut; parses and keeps
+it."""
 
 import hashlib
 import re
@@ -29,7 +30,7 @@ _HEAD_BYTES = 8 * 1024
 # A backend may send more than the allowed tokens.
 _MOST_BYTES_A_TOKEN = 8
 
-# Gaps are bounded, so that a reply of nothing but spaces costs no more than any other.
+# Runs of spaces are bounded, so that a reply of nothing but spaces takes no longer than any other.
 _SPACES = r"\s{0,8}"
 # Matches any nonce: compiling a pattern for each call would take longer than using it.
 _NAME = r"ai-agent-([A-Za-z0-9]{1,64})-FINAL(?![\w-])"
@@ -176,7 +177,7 @@ async def gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
         try:
             results[index] = await call()
         except (SpillgateError, ModelError) as error:
-            # Its frames hold the prompt, and this list.
+            # The frames of its traceback hold the prompt, and this list.
             errors.append(error.with_traceback(None))
             group.cancel_scope.cancel()
 
@@ -189,10 +190,10 @@ async def gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
 
 
 def parse_report(reply: str, nonce: str) -> str | None:
-    """Returns the report, "" if it is empty, None if there is none. Tags are known in any case and with any
-    spaces and attributes. Those of a think block do not count. The last closed report that says something is
-    taken, else the last one whose closing tag is missing. Where an opening tag is named in a sentence, one
-    that begins a line counts instead."""
+    """Returns the report, "" if it is empty, None if there is none. Tags are recognised in any letter case,
+    with any spaces and attributes; those in a think block are ignored. Takes the last closed report that says
+    something, else the last one without a closing tag. An opening tag that begins a line takes precedence
+    over one inside a sentence."""
     found = _reports(reply, nonce)
     said = [one for one in found if not _SAYS_NOTHING.fullmatch(one.text)]
     ranked = sorted(said or found, key=lambda one: (one.is_closed, one.begins_line))
@@ -208,7 +209,7 @@ class _Found(NamedTuple):
 
 
 def _reports(reply: str, nonce: str) -> list[_Found]:
-    """In the order of their ends: what each closing tag closes, and what stands open at the end."""
+    """The text that each closing tag closes, in order, then the text that is still open at the end."""
     tags = sorted((*_tags(_OPENING, reply, nonce), *_tags(_CLOSING, reply, nonce)), key=re.Match.start)
     is_thought = _thoughts(reply)
     found: list[_Found] = []
@@ -245,7 +246,8 @@ def _tags(pattern: re.Pattern[str], reply: str, nonce: str) -> list[re.Match[str
 
 
 def _thoughts(reply: str) -> Callable[[int], bool]:
-    """Tells whether a place is within a think block: more of them end after it than begin."""
+    """Returns a function that tells whether a place is in a think block: after it, more blocks end than
+    begin."""
     marks = list(_THOUGHT.finditer(reply))
     places, least = [mark.start() for mark in marks], [0] * (len(marks) + 1)
     for number in reversed(range(len(marks))):

@@ -23,7 +23,7 @@ class StrategyFailed(Exception):
 
 
 class Asking(Protocol):
-    """Asks models for one extraction."""
+    """What asks models on behalf of one extraction."""
 
     @property
     def terms(self) -> ModelTerms:
@@ -55,7 +55,7 @@ class Asking(Protocol):
         ...
 
     def has_model_without(self, names: Collection[str]) -> bool:
-        """Whether there is a model besides those of these names that does not refuse every call."""
+        """Whether there is another model than these, one that does not refuse every call."""
         ...
 
     def leave_out(self, name: str, reason: str) -> None:
@@ -63,10 +63,9 @@ class Asking(Protocol):
         ...
 
     async def ask(self, prompt: Prompt, seconds: float | None = None, without: Collection[str] = ()) -> Reply:
-        """Returns the reply of the first model that answers within `seconds` (default: all time left), except
-        for those of the names in `without`. Raises
-        ContextExceeded if the prompt is too long for the model, otherwise the ModelError of the last
-        attempt."""
+        """Returns the reply of the first model, of those not named in `without`, that answers within
+        `seconds` (default: all time left). Raises ContextExceeded if the prompt is too long for the model,
+        otherwise the ModelError of the last attempt."""
         ...
 
 
@@ -97,11 +96,11 @@ class ExtractionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One question about one stored result. `asking` is None if no model is configured; the replies of
-    `embedder` hold vectors, and it is None if no embedding model is configured. The body of the
-    answer has at most `max_bytes` of UTF-8 and is due at `ends`, a time of the event loop's clock. `whole`:
-    the caller accepts only an answer that covers all of the data. `usual_bytes`: the size that an answer of
-    passages seldom exceeds. `query`: how the model that asks is offered queries, "" if it is not."""
+    """One question about one stored result. `asking` is None if no model is configured, `embedder`, whose
+    replies hold vectors, if no embedding model is. The body of the answer has at most `max_bytes` of UTF-8
+    and is due at `ends`, a time of the event loop's clock. `whole`: the caller accepts only an answer that
+    covers all of the data. `usual_bytes`: the size that an answer of passages seldom exceeds. `query`: the
+    name of the argument or tool by which the asking model sends queries, "" if it has none."""
 
     asked: AskedBytes
     extract: str
@@ -124,8 +123,8 @@ class Task:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that the strategy may still use. The rest is kept for a fallback, which is fast without a
-        model: then it needs at most half of a short deadline."""
+        """Seconds that the strategy may still use. The rest is kept for a fallback: FALLBACK_SECONDS; without
+        a model, when the fallback is fast, at most half of what is left."""
         left = max(0.0, self.ends - anyio.current_time())
         return max(0.0, left - FALLBACK_SECONDS) if self.asking else left - min(FALLBACK_SECONDS, left / 2)
 
@@ -141,10 +140,10 @@ MARGIN_SECONDS = 0.05
 _MOST_OUTPUT = 16_384
 _MOST_BUFFER = 8_192
 
-# The least data in a prompt. Below it, nearly all of each call would be instructions.
+# The least tokens of data in a prompt. With fewer, nearly all of each call would be instructions.
 _LEAST_DATA_TOKENS = 256
 
-# The least cap of a finding that is merged with others.
+# The smallest cap, in bytes, of a finding that is merged with others.
 _FINDING_BYTES = 4_096
 
 
@@ -159,7 +158,7 @@ def input_tokens(terms: ModelTerms) -> int:
 
 
 def buffer_tokens(terms: ModelTerms) -> int:
-    """Tokens of the window that stay free: backends add tokens, and count differently."""
+    """Tokens of the window that are kept free: backends add tokens, and count differently."""
     return min(_MOST_BUFFER, terms.context_window * 6 // 100)
 
 
@@ -172,7 +171,7 @@ def data_tokens(terms: ModelTerms, other_tokens: int) -> int:
 
 
 def finding_bytes(terms: ModelTerms, max_bytes: int) -> int:
-    """The cap of a finding that is merged with others into an answer of `max_bytes`."""
+    """The cap in bytes of a finding that is merged with others into an answer of `max_bytes`."""
     return min(max(max_bytes, _FINDING_BYTES), 3 * output_tokens(terms))
 
 
@@ -213,7 +212,7 @@ def cap_text(text: str, max_bytes: int) -> str:
 
 
 def marked_cut(text: str, max_bytes: int) -> str:
-    """Returns the text, of which the end is missing, with the line that says so, in `max_bytes` of UTF-8."""
+    """Adds the line which says that the text's end is missing. Returns at most `max_bytes` of UTF-8."""
     return cap_text(f"{text}{' ' * (len(_CUT) + 1)}", min(max_bytes, len(text.encode()) + len(_CUT)))
 
 

@@ -1,4 +1,4 @@
-"""A gate for work that takes long: no tenant can hold all of it."""
+"""A gate for long work: no tenant can hold all of its places."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ import anyio
 
 
 class TenantGate:
-    """Admits `most` holders at a time, one of each tenant."""
+    """Admits `most` holders at a time, at most one of each tenant."""
 
     def __init__(self, most: int) -> None:
         self._all = anyio.Semaphore(most)

@@ -15,7 +15,7 @@ from content.source_text import SourceText
 from extraction.asked_bytes import AskedBytes
 from extraction.prompts import Part
 
-# The share of the budget kept free: tokens are not spread evenly, and cuts move to record boundaries.
+# The share of the token budget kept free: tokens are not spread evenly, and cuts move to ends of records.
 _MARGIN = 0.1
 
 # How far a cut may move: a share of the chunk's own bytes.
@@ -25,19 +25,19 @@ _MOST_REACH = 32 * 1024
 # Bytes read around that range, to recognise records.
 _AROUND = 2 * 1024
 
-# A smaller chunk is not the reason for a prompt that is too long.
+# Bytes. A smaller chunk is not the reason why a prompt is too long.
 _SMALLEST = 1024
 
-# With more overlap, a half would hardly be shorter than the whole.
+# With more overlap, a half would be hardly shorter than the whole chunk.
 _MOST_OF_HALF_PERCENT = 30
 
 _SLICE = 1 << 20
 
 
 async def plan(asked: AskedBytes, kind: Kind, budget_tokens: int, overlap_percent: int) -> list[Part]:
-    """Returns the fewest chunks of about equal size that fit `budget_tokens` each, overlap included; none
-    for empty data. Their lines are not counted yet. Assumes evenly spread tokens, with a margin: for a
-    chunk that is too long there is `halves`. Reads only the bytes around the cuts."""
+    """Returns the fewest chunks of about equal size that fit `budget_tokens` each, overlap included; none for
+    empty data. Their lines are not counted yet. Assumes evenly spread tokens, with a margin; `halves` splits
+    a chunk that is still too long. Reads only the bytes around the cuts."""
     count = _count(asked, budget_tokens, overlap_percent)
     own = asked.size / max(1, count)
     places = [0]
@@ -97,8 +97,7 @@ async def _cut(asked: AskedBytes, kind: Kind, wished: int, own: int) -> int:
 
 
 async def _overlap(asked: AskedBytes, start: int, own: int, percent: int) -> int:
-    """The number of bytes before `start` that are read again: `percent` of a whole chunk, or a little
-    less."""
+    """The number of bytes before `start` that are repeated: `percent` of a whole chunk, or a little less."""
     if start == 0 or percent == 0:
         return 0
     wished = start - own * percent // (100 - percent)
@@ -122,8 +121,8 @@ async def _best(asked: AskedBytes, kind: Kind | None, low: int, wished: int, hig
 
 
 def best_cut(window: bytes, low: int, wished: int, high: int, kind: Kind | None, tool_name: str = "") -> int:
-    """The best place from `low` to `high`, the nearest to `wished`; in no character and no CRLF. The rest of
-    the window helps to tell what a record is. Without a kind, cuts between lines."""
+    """The best place for a cut from `low` to `high`, near `wished`; never within a character or a CRLF. The
+    rest of the window helps to recognise records. Without a `kind`, cuts between lines."""
     text = SourceText(window, tool_name)
     low, wished, high = (text.data_at(place) for place in (low, wished, high))
     boundary = cut if kind is None else OF_KIND[kind].boundary

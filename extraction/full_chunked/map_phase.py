@@ -27,7 +27,8 @@ _TOO_LONG = ""
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A chunk with its finding, or the reason without one; "" if it was cancelled because of others."""
+    """A chunk with `text`, its finding; or with `failure`, why there is none: "" if it was cancelled because
+    too many others failed."""
 
     part: Part
     text: str | None
@@ -35,7 +36,7 @@ class Mapped:
 
 
 def too_little(covered: int, size: int) -> bool:
-    """True if less than half of the data is covered: then there is no answer."""
+    """True if less than half of the data is covered: the strategy then fails."""
     return 2 * covered < size
 
 
@@ -84,7 +85,8 @@ class MapPhase:
             try:
                 report = await self._asked(part)
             except ContextExceeded as error:
-                # Split below: here the error would hold the prompt until all parts of the chunk are read.
+                # Split below, not here: the error would hold the prompt until all parts of the chunk are
+                # read.
                 too_long = error.detail
             except ModelError as error:
                 self._finish(Mapped(part, None, error.detail), "failed")

@@ -1,4 +1,4 @@
-"""The strategy: plans the chunks, has them read, merges the findings, and says what was covered."""
+"""full-chunked: plans the chunks, has them read, merges the findings, and reports what was covered."""
 
 import math
 from collections import Counter
@@ -158,7 +158,8 @@ def _coverage(asked: AskedBytes, mapped: Sequence[Mapped]) -> Coverage:
 
 
 def _lost(mapped: Sequence[Mapped]) -> list[UnreadRange]:
-    """The gaps in bytes of the source. Adjacent gaps with the same reason are merged."""
+    """The ranges without a finding, in bytes of what was asked about. Adjacent ones with the same reason are
+    merged."""
     gaps: list[UnreadRange] = []
     for one in mapped:
         start, end = one.part.start, one.part.end
@@ -272,9 +273,9 @@ async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[U
 
 async def grouped(inquiry: Inquiry, findings: Sequence[Finding], room: int) -> list[list[Finding]]:
     """Groups the findings in order, each group within `room` tokens. If there are several groups, each
-    finding is cut to half of that, so that every group but the last has at least two, and each level has
-    fewer."""
-    # A token has a byte at least.
+    finding is cut to half of `room`: then each group but the last has at least two findings, and each level
+    of merging has fewer."""
+    # A token has at least one byte.
     if sum(_bytes(finding) + _FRAME_TOKENS for finding in findings) <= room:
         return [list(findings)]
     groups: list[list[Finding]] = []

@@ -1,4 +1,4 @@
-"""The calls of one extraction to models: in order, two tries each, within the deadline, all accounted."""
+"""The calls of one extraction to its models: in order, two tries each, within the deadline, all accounted."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
@@ -30,7 +30,7 @@ _LEAST_SECONDS = 0.02
 """No model answers in less time: a call would cost tokens and be cancelled."""
 
 _OUTAGE_SECONDS = 10.0
-"""A model that is silent for so long is left alone. A shorter one may come of a short deadline."""
+"""A model that is silent for this long is left alone. A shorter silence may be due to a short deadline."""
 
 _WAIT_SECONDS = 10.0
 """The longest wait for a model that this extraction has asked before."""
@@ -51,12 +51,12 @@ _TOO_MUCH = "the replies to this extraction have more than 64 MiB"
 
 
 class _Silence(ModelUnavailable):
-    """The attempt's time was up."""
+    """No answer within the attempt's time."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """One prompt until a model has answered it."""
+    """One prompt, until a model has answered it. Each attempt is a ModelCall."""
 
     prompt: Prompt
     ends: float
@@ -92,7 +92,7 @@ class LaneAsker:
         self._refusals: dict[ModelLane, str] = {}
         self._asked: set[ModelLane] = set()
         self._received_bytes = 0
-        # Prompts that a model failed on in every try since it last answered this extraction.
+        # Prompts on which a model failed in every try, since its last answer to this extraction.
         self._lost: Counter[ModelLane] = Counter()
 
     @property
@@ -160,7 +160,7 @@ class LaneAsker:
         return (lane for lane in self._open(call) if lane.health.is_available(now))
 
     async def _wait(self, call: _Call) -> None:
-        """Returns when a model may be asked. Raises ModelError if none will be in time."""
+        """Waits until a model may be asked. Raises ModelError if there will be none in time."""
         if call.seconds_left < _LEAST_SECONDS:
             raise ModelUnavailable(_LATE)
         if next(self._available(call), None) is not None:
@@ -170,7 +170,7 @@ class LaneAsker:
         if pauses and (pause := min(pauses)) <= _WAIT_SHARE * call.seconds_left:
             await anyio.sleep(max(0.0, pause))
         elif call.failure is not None:
-            # A copy: an error that is raised holds its frames, and these would hold the error.
+            # A copy: a raised error refers to its frames, which would refer to the error.
             raise copy(call.failure)
         elif len(self._refusals) == len(self._lanes):
             raise ModelRefused(next(reversed(self._refusals.values())))
@@ -195,8 +195,8 @@ class LaneAsker:
             self._shared.slots.release()
 
     async def _check_window(self, lane: ModelLane, call: _Call) -> None:
-        """Raises ContextExceeded if the prompt is too long for the model: some backends read what fits, and
-        do not report that there was more."""
+        """Raises ContextExceeded if the prompt is too long for the model: some backends silently read only
+        what fits."""
         terms, encoding = lane.model.terms, lane.tokenizer.name
         room = terms.context_window - min(call.prompt.max_output_tokens, terms.max_output_tokens)
         texts = prompt_texts(call.prompt)
@@ -209,7 +209,7 @@ class LaneAsker:
             raise ContextExceeded(_TOO_LONG)
 
     async def _attempt(self, lane: ModelLane, call: _Call) -> tuple[Reply | ModelError, ModelCall]:
-        """Makes one attempt. Raises ModelRefused if none may begin."""
+        """Makes one attempt. Raises ModelRefused if it may not begin."""
         if reason := self._rules.allowed():
             raise ModelRefused(reason)
         if self._received_bytes > MOST_REPLY_BYTES:
@@ -245,12 +245,12 @@ class LaneAsker:
         return outcome, attempt
 
     def _seconds(self, lane: ModelLane, call: _Call) -> float:
-        """Half of what is left if another model could still answer, else all of it."""
+        """The attempt's time: half of what is left if another model could still answer, else all of it."""
         others = any(one is not lane for one in self._available(call))
         return call.seconds_left / 2 if others else call.seconds_left
 
     def _judge(self, lane: ModelLane, outcome: Reply | ModelError, began: float, seconds: float) -> None:
-        """Tells the model's health what the attempt says about the model, as opposed to the prompt."""
+        """Updates the model's health by what the attempt says about the model, and not about the prompt."""
         match outcome:
             case Reply() | ContextExceeded() | PromptRefused() | PromptDeclined():
                 lane.health.succeeded(began)

@@ -1,4 +1,4 @@
-"""The lane of each model, which is left alone while it fails; and what all extractions share."""
+"""A lane for each model, which gets no calls for a while after it fails; and what all extractions share."""
 
 import asyncio
 import logging
@@ -50,8 +50,8 @@ class ModelHealth:
         log.warning("Model '%s' answers again.", self._name, extra={"fields": {"model": self._name}})
 
     def refused(self, failure: ModelRefused) -> None:
-        """The model refuses every call. It is asked again: a pause does not give it a key. Logged once for
-        each reason until a call is answered."""
+        """The model refuses every call, for example because the key is wrong. There is no pause, which would
+        not help. Logged once for each reason until a call is answered."""
         if failure.detail != self._refuses:
             self._refuses = failure.detail
             fields = {"model": self._name, "reason": failure.detail, "status": failure.status}
@@ -60,7 +60,7 @@ class ModelHealth:
     def failed(self, now: float, reason: str, retry_after: float | None = None) -> None:
         """A call failed, and is no longer counted in `in_flight`. The pause is `retry_after` if the backend
         named one (seconds, at most 60). Else it is 1 s, and doubles up to 30 s once for all calls of a burst:
-        while others are still in flight, one failure may be a single call's bad luck."""
+        while others are in flight, the failure may concern this call alone."""
         pause = FIRST_PAUSE_SECONDS
         if not self.in_flight:
             pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
@@ -89,7 +89,7 @@ class SharedModelState:
 
     concurrency: int
     slots: asyncio.Semaphore
-    # The tokenizer holds the GIL: more threads would only fight the event loop for it.
+    # The tokenizer holds the GIL: more threads would only compete with the event loop.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     bookings: set[asyncio.Task[None]] = field(default_factory=set)
 

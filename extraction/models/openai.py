@@ -42,7 +42,7 @@ class _Answer:
 
 
 class _Endpoint:
-    """A model at one URL of a backend. Only the backend gets to know the key and the address."""
+    """A model at one URL of a backend. The key leaves the process only in requests to it."""
 
     path: ClassVar[str]
 
@@ -77,7 +77,7 @@ class _Endpoint:
         try:
             # Not built by the client, which would send the backend's cookies back.
             request = httpx.Request("POST", self._url, headers=headers, content=_slices(body, note_sent))
-            # Nothing else needs the body while the backend thinks: the slices release it once it is sent.
+            # Nothing else needs the body: the slices release it once it is sent.
             del body
             answer = await self._read(await client.send(request, stream=True))
             return answer
@@ -112,7 +112,7 @@ class OpenAIModel(_Endpoint):
     """Implements domain.ports.Model over `/chat/completions`."""
 
     path = "chat/completions"
-    # Of the first request that the backend took, for all later calls.
+    # Changes once, if the backend refuses it. All later calls use the other dialect.
     _dialect = CLASSIC
 
     async def complete(
@@ -184,7 +184,7 @@ class BackendConnections:
         self._closing: set[asyncio.Task[None]] = set()
 
     def take(self) -> httpx.AsyncClient:
-        """To be ended with `keep` or `drop`."""
+        """Returns a client. Give it back with `keep` or `drop`."""
         if self._idle:
             client, timer = self._idle.popitem()
             timer.cancel()

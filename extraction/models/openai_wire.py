@@ -1,4 +1,5 @@
-"""The JSON of OpenAI's chat completions and embeddings, written exactly, read leniently; and its errors."""
+"""The JSON of OpenAI's chat completions and embeddings, written strictly and read leniently; and its
+errors."""
 
 import math
 import re
@@ -25,7 +26,7 @@ from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, ToolCall, 
 # More tool calls than a model needs at a time.
 _MOST_CALLS = 64
 
-# A report of the most output tokens has half of this. The rest is for the thoughts before it.
+# A report of the most output tokens has half of these characters. The rest is for thoughts before it.
 _MOST_REPLY_CHARS = 1 << 18
 
 # More than any window: a larger number is not a valid count.
@@ -314,13 +315,13 @@ def _word(value: object) -> str:
 
 
 def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> ModelError:
-    """`headers` by names in lower case."""
+    """The error for an answer that is not a success. The names of `headers` are in lower case."""
     if status == 402 or (status == 429 and _QUOTA_CODES.search(complaint.codes)):
         return ModelRefused("quota exhausted", status)
     if _is_too_long(status, complaint):
         return ContextExceeded("the prompt is longer than the model's window")
     if _FILTER_CODES.search(complaint.codes):
-        # Of this prompt: another one may be answered.
+        # Only this prompt was refused: another may be answered.
         return PromptDeclined("the backend's content filter refused the prompt")
     if status in _RETRYABLE or status >= 500:
         return ModelUnavailable(f"the backend failed ({status})", retry_after(headers))

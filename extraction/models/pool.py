@@ -95,8 +95,8 @@ class ModelPool:
     def revised(
         self, models: Sequence[ModelConfig], default: Sequence[str], tokenizer_of: Callable[[str], Tokenizer]
     ) -> "ModelPool":
-        """A pool of these models that shares connections, slots and the health of models that stay where they
-        are. Calls under way go on as they began. Raises ConfigError."""
+        """A pool of these models that shares connections and slots with this one, and the health of models
+        whose backend is the same. Calls in flight are not affected. Raises ConfigError."""
         revised = copy(self)
         revised._set(models, default, tokenizer_of)
         return revised
@@ -142,7 +142,7 @@ class ModelPool:
             raise ConfigError(f"{config.source}: unknown scheme. It starts with one of {schemes}")
         if not _has_address(config.base_url):
             raise ConfigError(f"{config.source}: is not a URL. It looks like https://api.example.com/v1")
-        # A fifth of the start and 6 MB (bench/README.md, start): only for a service with a model over HTTP.
+        # Imported late: a fifth of the service's start, and 6 MB (bench/README.md, start).
         from extraction.models.openai import BackendConnections, OpenAIEmbedder, OpenAIModel
 
         connections = self._connections.get(config.base_url)

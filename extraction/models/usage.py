@@ -92,7 +92,8 @@ class ModelCall:
         self._is_sent = True
 
     def note_sent(self, is_sent: bool) -> None:
-        """The model reports whether its backend has the whole request. Without a report it is assumed to."""
+        """Notes whether the backend has the whole request, which is assumed until the model reports
+        otherwise."""
         self._is_sent = is_sent
 
     def answered(self, reply: Reply) -> None:
@@ -156,7 +157,7 @@ class ModelCall:
         return await self._usage.shared.count(texts, self._tokenizer)
 
     def _log_error(self, booking: asyncio.Task[None]) -> None:
-        """Logs why the entry was not written. The call was paid for, so no repetition makes it good."""
+        """Logs why the entry was not written: the accounting then lacks the cost of this call."""
         if not booking.cancelled() and (error := booking.exception()) is not None:
             fields = {**self._usage.rules.log_fields, "model": self._terms.name, "began": self._timestamp}
             log.error("A model call was not accounted.", exc_info=error, extra={"fields": fields})

@@ -1,4 +1,4 @@
-"""Chooses the passages that an answer shows: the best, what each pick of PICKS adds, and others."""
+"""Chooses the passages that an answer shows: the best, those that PICKS add, and others."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ _AS_MUCH = 0.95
 @dataclass(frozen=True, slots=True)
 class Choice:
     """`first` are shown as far as there is room, `others` while the answer is short: they score nearly as
-    much as the best passage. `equal` hold as much of the question as it does; a few of them are among the
-    first."""
+    much as the best passage. `equal` hold as much of the question as the best passage; if they are few, they
+    are among `first` as well."""
 
     first: Sequence[Hit]
     others: Sequence[Hit]
@@ -45,7 +45,8 @@ class Choosing:
 
 
 def parts(choosing: Choosing) -> None:
-    """The best passage for each part of a joined question, if none so far holds as much of it."""
+    """Adds the best passage for each part of a joined question, unless a chosen passage holds as much of that
+    part."""
     for part in map(parse, choosing.question.parts):
         if all(choosing.holds(word.text) for word in part.words if word.text in choosing.ranked.weights):
             continue
@@ -57,7 +58,7 @@ def parts(choosing: Choosing) -> None:
 
 
 def rare(choosing: Choosing) -> None:
-    """The best passage with each rare word that none so far holds."""
+    """Adds the best passage with each rare word that no chosen passage holds."""
     for word in sorted(choosing.ranked.weights, key=choosing.ranked.weights.__getitem__, reverse=True):
         having = [hit for hit in choosing.ranked.hits if word in hit.words]
         if 0 < len(having) <= _RARE and not choosing.holds(word):
@@ -65,7 +66,8 @@ def rare(choosing: Choosing) -> None:
 
 
 def beside(choosing: Choosing) -> None:
-    """The passage near the best one, in the same record as a rule, with each word that none so far holds."""
+    """Adds the passage nearest to the best one, usually in the same record, with each word that no chosen
+    passage holds."""
     at = choosing.index.at(choosing.chosen[0].passage.start)
     numbers = range(max(0, at - _BESIDE), min(len(choosing.index.passages), at + _BESIDE + 1))
     near = [choosing.ranked.look(number) for number in sorted(numbers, key=lambda number: abs(number - at))]
@@ -75,7 +77,7 @@ def beside(choosing: Choosing) -> None:
 
 
 PICKS: dict[str, Callable[[Choosing], None]] = {"parts": parts, "rare": rare, "beside": beside}
-"""Each is measured by `bench.recall --without NAME`."""
+"""`bench.recall --without NAME` measures what each is worth."""
 
 
 def choose(index: PassageIndex, question: ParsedQuestion, data: bytes, ranked: Ranked) -> Choice:

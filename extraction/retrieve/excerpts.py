@@ -42,9 +42,9 @@ class _Excerpt:
 
 
 class Excerpts:
-    """Passages in the order in which they are added. What overlaps an excerpt, or adjoins one with the same
-    path, becomes a part of it. Of binary data only the readable runs are shown,
-    of a page its text."""
+    """Passages in the order in which they are added. A passage that overlaps an excerpt, or adjoins one with
+    the same path, becomes a part of it. Of binary data only the readable runs are shown, of a page its
+    text."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class Excerpts:
         return not self._excerpts
 
     def add(self, passage: Passage) -> bool:
-        """Adds the passage with what belongs to it; alone where there is no room for that. False where there
-        is no room for it either."""
+        """Adds the passage with its record and header; alone if there is no room for these. False if there is
+        no room for the passage alone."""
         overlap = sum(
             max(0, min(one.end, passage.end) - max(one.start, passage.start)) for one in self._excerpts
         )
         is_blank = not self._is_text and not readable(self._data[passage.start : passage.end])
         if self._is_page and self._excerpts and not self._text_of_page(passage.start, passage.end):
-            # Nothing of it is to be shown.
+            # The passage has no visible text.
             return True
         if is_blank or passage.end - passage.start - overlap > self._left:
             return False
@@ -94,7 +94,7 @@ class Excerpts:
         return False
 
     def text(self, note: str) -> str:
-        """The `note` stands beside the first place."""
+        """All excerpts. The first heading contains the `note`."""
         return "".join(self._parts(self._excerpts, note))
 
     def _with(self, passage: Passage, shown: Whole) -> list[_Excerpt]:
@@ -132,7 +132,7 @@ class Excerpts:
         return hidden_spans(self._data)
 
     def _text_of_page(self, start: int, end: int) -> str:
-        """The text of a part of a page, whose ends may be within tags; "" without any."""
+        """The text of a part of a page, whose ends may be within tags; "" if it has no text."""
         data, before = self._data, max(0, start - _TAG_BYTES)
         if data.rfind(b"<", before, start) > data.rfind(b">", before, start):
             start = data.find(b">", start, end) + 1 or start
@@ -142,14 +142,16 @@ class Excerpts:
         return "".join(f"{line}\n" for line in lines if line)
 
     def _shown(self, start: int, end: int) -> bytes:
-        """The stored bytes, with the line numbers that a tool wrote; the data where they hold escapes."""
+        """The stored bytes, with the line numbers that a tool wrote. If the stored bytes hold escapes, the
+        data."""
         if not self._text.is_verbatim:
             return self._data[start:end]
         first, last = self._text.stored_span(start, end)
         return self._text.stored[first:last]
 
     def _place(self, excerpt: _Excerpt) -> str:
-        """The lines of the stored result if they are known and whole, otherwise the bytes, as in `ranges`."""
+        """Where the excerpt stands: the lines of the stored result; the bytes, as in `ranges`, if lines are
+        unknown or cut."""
         data, asked, text = self._data, self._asked, self._text
         spans = asked.located(*text.stored_span(excerpt.start, excerpt.end))
         in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"

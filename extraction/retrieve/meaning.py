@@ -34,7 +34,8 @@ _INSTRUCTION_CHARS = 2000
 _AT_A_TIME = 4
 
 _MOST_SECONDS = 12.0
-"""An answer waits for embeddings at most so long. After a shorter silence, a model is left alone."""
+"""The longest time that an answer waits for embeddings. It is longer than the silence after which a model is
+left alone."""
 
 _TIME_SHARE = 0.5
 
@@ -43,8 +44,9 @@ _WARNING = "passages were ranked by words alone ({})"
 
 
 async def compare(task: Task, index: PassageIndex, data: bytes) -> tuple[Likeness | None, tuple[str, ...]]:
-    """Also warnings for the caller. None without an embedding model, and if it fails. What it has embedded is
-    kept with the index, so that the next question goes on from there."""
+    """Returns the likeness and warnings for the caller. The likeness is None without an embedding model, or
+    if the model fails. Vectors are kept with the index, so that the next question does not pay for them
+    again."""
     if task.embedder is None or not task.extract.strip():
         return None, ()
     now = anyio.current_time()
@@ -97,7 +99,7 @@ class _Embedding:
     async def _of_instruction(self, vectors: Vectors) -> "array[float]":
         vector = vectors.of_instruction(self._instruction)
         if vector is None:
-            # Alone and first: if the model cannot be asked, this is known after one short text.
+            # The instruction goes alone and first: one short text shows whether the model answers.
             (vector,) = await self._embedded([self._instruction])
             vectors.keep_instruction(self._instruction, vector)
         return vector
@@ -121,7 +123,7 @@ class _Embedding:
         return f"{passage.path}\n{body.decode('utf-8', 'ignore')}".lstrip()
 
     async def _add(self, vectors: Vectors, dimensions: int, missing: Sequence[tuple[int, str]]) -> None:
-        """Embeds the passages, a few requests at a time. What is embedded before a failure is kept."""
+        """Embeds the passages, a few requests at a time. Vectors that came before a failure are kept."""
         batches = iter([missing[at : at + MOST_TEXTS] for at in range(0, len(missing), MOST_TEXTS)])
 
         async def work() -> None:
@@ -134,7 +136,7 @@ class _Embedding:
         await gather([work] * _AT_A_TIME)
 
     async def _embedded(self, texts: Sequence[str]) -> "Sequence[array[float]]":
-        """Raises ModelError. Some backends accept fewer texts at a time."""
+        """Raises ModelError. Halves a request that is refused: some backends accept fewer texts at a time."""
         prompt = Prompt(tuple(Message(Role.USER, text) for text in texts), 0)
         try:
             return (await self._asking.ask(prompt, max(0.0, self._ends - anyio.current_time()))).vectors

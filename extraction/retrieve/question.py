@@ -47,8 +47,9 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuestion:
-    """`words` are without stop words. `exact` are identifiers, numbers and what stands in quotes, `quoted`
-    these alone. `parts` are the questions that are joined in one, none if it is one."""
+    """`words` are without stop words. `exact` are identifiers, numbers and texts in quotes; `quoted` are only
+    the texts in quotes. `parts` are the questions that are joined into this one; empty for a single
+    question."""
 
     text: str
     words: tuple[Word, ...]
@@ -58,7 +59,7 @@ class ParsedQuestion:
 
     @property
     def phrases(self) -> list[str]:
-        """Those of all words."""
+        """The phrases of all words."""
         return [phrase for word in self.words for phrase in word.phrases]
 
 
@@ -84,7 +85,8 @@ def stem(word: str) -> str:
 
 
 def _tokens(text: str) -> list[str]:
-    """Words without stop words. One in capitals, such as GET, is no stop word."""
+    """All words but stop words. A word in capitals, such as GET, is no stop word, unless the whole question
+    is in capitals."""
     bare = (token.strip(_TRIM) for token in _TOKEN.findall(text))
     is_shouted = text.isupper()
     return [
@@ -95,7 +97,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _distinct(tokens: Iterable[str]) -> tuple[Word, ...]:
-    """One word for all forms of it. An identifier is split into its parts."""
+    """One Word for all forms of a word. An identifier is split into its parts."""
     words: dict[str, Word] = {}
     for token in tokens:
         for part in _BETWEEN_PARTS.split(token):

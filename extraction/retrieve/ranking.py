@@ -1,4 +1,4 @@
-"""Ranks the passages for a question: BM25 of its words, then what each heuristic of HEURISTICS adds."""
+"""Ranks the passages for a question: BM25 of its words, then the HEURISTICS."""
 
 import math
 import re
@@ -23,8 +23,8 @@ _WITHIN = 100
 _LEAST_SHARE = 0.15
 _BREAK = re.compile(r"[\W_]")
 
-# The constant of reciprocal rank fusion, which joins the order by words and the order by meaning. 60 is usual
-# for long lists. Here few passages are shown, and one that a single order ranks first must be among them.
+# The constant of reciprocal rank fusion of the order by words and the order by meaning. 60 is usual for long
+# lists. Here few passages are shown, and the first of each order must be among them.
 _FUSION = 5
 _OUTSTANDING, _ORDINARY = 1.0, 0.5
 
@@ -44,8 +44,8 @@ class Hit:
 class Ranked:
     """Best first. `absent` are words and exact texts of the question that the data does not hold, not even in
     longer words. `weights`: how rare the other words are. `rarest` is the rarest word or text that the data
-    holds. `look` reads the passage of a number. `is_by_meaning`: the best passage was found by its meaning,
-    which stands out from that of all others."""
+    holds. `look` reads the passage with this number. `is_by_meaning`: the best passage was found by its
+    meaning, which stands out from all others."""
 
     hits: Sequence[Hit]
     absent: Sequence[str]
@@ -83,7 +83,7 @@ class Ranking:
 
     def _rare(self, counts: Mapping[str, int]) -> list[str]:
         """The phrases of words that at most half of the passages hold; of all words if there are none. BM25
-        gives the others no weight, and takes long to count them."""
+        gives frequent words no weight, and takes long to count them."""
         words = self.question.words
         rare = [word for word in words if 0 < 2 * counts[word.text] <= len(self.index.passages)]
         return [phrase for word in rare or words for phrase in word.phrases]
@@ -97,7 +97,8 @@ class Ranking:
         return Hit(passage, self.scores.get(number, 0.0), words, exact)
 
     def absent(self, header: str) -> list[str]:
-        """What of the question is nowhere in the data, nor in the names of its columns."""
+        """Words and exact texts of the question that are neither in the data nor in the names of its
+        columns."""
         words = [word.text for word in self.question.words if word.text not in self.weights | self.within]
         texts = [text for text in self.question.exact if text not in self.exact and _BREAK.search(text)]
         whole = " ".join(texts).lower()
@@ -115,7 +116,8 @@ class Ranking:
         return numbers
 
     def _text(self, passage: Passage) -> str:
-        """In lower case, of a page without its tags, without the header of a table: that is shown anyway."""
+        """The passage in lower case; without the tags of a page, and without the header of a table, which is
+        shown in any case."""
         piece = self.data[max(passage.start, self.index.header_end) : passage.end]
         piece = TAG.sub(b" ", piece) if self.index.kind is Kind.HTML else piece
         return piece.decode("utf-8", "replace").lower()
@@ -130,19 +132,19 @@ def shared(ranking: Ranking) -> None:
 
 
 def seen(ranking: Ranking) -> None:
-    """A passage of a script, a style sheet or base64 is left out, unless there are no others."""
+    """Leaves out passages of scripts, style sheets and base64, unless there are no others."""
     test = is_seen(ranking.data, ranking.index.kind)
     ranking.hits = [hit for hit in ranking.hits if test(hit.passage)] or ranking.hits
 
 
 def as_written(ranking: Ranking) -> None:
-    """Only passages that hold as many of the exact texts, as whole words, as any does."""
+    """Keeps only the passages that hold the most of the question's exact texts, as whole words."""
     most = max((len(hit.exact) for hit in ranking.hits), default=0)
     ranking.hits = [hit for hit in ranking.hits if len(hit.exact) == most]
 
 
 def quoted(ranking: Ranking) -> None:
-    """No passage is shown where nothing that the question quotes stands in the data, in any form."""
+    """If no text that the question quotes is in the data, keeps only passages with a word of such a text."""
     texts = ranking.question.quoted
     words = {word for text in texts for word in parse(text).words}
     if texts and not any(text in ranking.exact for text in texts):
@@ -156,7 +158,7 @@ HEURISTICS: dict[str, Callable[[Ranking], None]] = {
     "as_written": as_written,
     "quoted": quoted,
 }
-"""Each is measured by `bench.recall --without NAME`."""
+"""`bench.recall --without NAME` measures what each is worth."""
 
 
 def rank(
@@ -168,8 +170,8 @@ def rank(
     best = nlargest(_LOOKED_AT, ranking.scores, key=ranking.scores.__getitem__)
     # The header of a table is shown above its rows.
     ranking.hits = [ranking.look(number) for number in best if index.passages[number].end > index.header_end]
-    for look in HEURISTICS.values():
-        look(ranking)
+    for heuristic in HEURISTICS.values():
+        heuristic(ranking)
     header = data[: index.header_end].decode("utf-8", "replace").lower()
     absent, hits = ranking.absent(header), _worthwhile(ranking.hits)
     ranked = Ranked(hits, absent, ranking.weights, ranking.rarest, ranking.look)
@@ -206,8 +208,9 @@ def _as_written(text: str) -> re.Pattern[str]:
 
 
 def _fused(ranked: Ranked, ranking: Ranking, likeness: Likeness) -> Ranked:
-    """Reciprocal rank fusion of the order by words and the order by meaning. Each order weighs as much as its
-    best is worth: the share of the words' weight that it holds, and whether it stands out."""
+    """Reciprocal rank fusion of the order by words and the order by meaning. The order by words weighs as
+    much as the share of the question's weight that its best passage holds; the order by meaning weighs more
+    if its best passage stands out."""
     index = ranking.index
     by_words = {hit.passage: number for number, hit in enumerate(ranked.hits)}
     lacking = math.log(1 + len(index.passages))

@@ -1,4 +1,4 @@
-"""The strategy: ranks the passages of the data and shows the best; data that fits is shown whole."""
+"""retrieve: ranks the passages of the data and shows the best; data that fits is shown whole."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ _COLUMNS_BYTES = 300
 _MOST_TABLES = 2
 
 _SHORT_ANSWER = 0.4
-"""A share of the usual bytes of an answer. One that has as many gets no further passage of many."""
+"""The share of the usual bytes below which an answer gets passages of `Choice.others`."""
 
 _READABLE = "Mostly binary: readable parts only."
 _READABLE_BEGIN = "\nThe readable parts begin:\n"
@@ -95,8 +95,8 @@ class _Search:
 
 
 def _whole(search: _Search) -> Answer:
-    """The data as it is; what of the question is nowhere above it, and its columns below, as far as that fits
-    beside it."""
+    """The data as it is; above it what of the question is nowhere, below it its tables, if there is room for
+    these."""
     task, text = search.task, search.text
     data = text.stored
     if text.format.kind is Kind.BINARY:
@@ -131,7 +131,7 @@ def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
 
 
 def _excerpts(search: _Search, choice: Choice, head_bytes: int) -> tuple[Excerpts, Sequence[Hit]]:
-    """The passages that are shown. If none fits the usual size of an answer, the best alone."""
+    """The passages that are shown; the best alone if none fits the usual size of an answer."""
     task, text = search.task, search.text
     fixed = head_bytes + min(_TAIL_BYTES, task.max_bytes // 4)
     excerpts = Excerpts(task.asked, text, min(task.usual_bytes, task.max_bytes) - fixed)
@@ -155,7 +155,7 @@ def _tail(search: _Search, ranked: Ranked, choice: Choice, shown: Sequence[Hit])
 
 
 def _told_rarest(data: bytes, word: str) -> str:
-    """In how many lines the word stands; if in none as it is spelled, the beginning of its forms."""
+    """In how many lines the word stands; if no line has it as it is spelled, the same of its stem."""
     for spelling, told in ((word, word), (stem(word), f"{stem(word)}…")):
         if spelling and (lines := _lines_with(data, spelling)):
             more = " or more" if lines == _MOST_LINES else ""
@@ -164,7 +164,7 @@ def _told_rarest(data: bytes, word: str) -> str:
 
 
 def _lines_with(data: bytes, word: str) -> int:
-    """The count that `pattern` gives, in any letter case; at most 10,000."""
+    """The number of lines that a search for the word in any letter case finds; at most 10,000."""
     pattern = Pattern(word, ignore_case=True, literal=True)
     count = at = 0
     while count < _MOST_LINES and (at := pattern.find(data, at, len(data))) >= 0:
@@ -174,9 +174,8 @@ def _lines_with(data: bytes, word: str) -> int:
 
 
 def _how_to_go_on(text: SourceText, query: str) -> str:
-    """The tables and columns that a query has, by the ends of the data as in the handle message: to read all
-    of it takes longer than to search it. `query` is what the model knows it by, "" if it is offered none.
-    Binary data has none."""
+    """The tables and columns of a query. They are read from the ends of the data, as in the handle message:
+    to read all of it takes longer than the search. `query`: see Task. "" for binary data."""
     if _binary(text):
         return ""
     stored = text.stored
@@ -200,7 +199,7 @@ def _columns(table: Table) -> str:
 
 
 def _absent(ranked: Ranked, data: bytes) -> str:
-    """What of the question is nowhere, and the language of the data, which may be the reason."""
+    """What of the question is nowhere in the data; and the data's language, if that may be the reason."""
     if not ranked.absent:
         return ""
     listed = ", ".join(clip(one, _CHARS) for one in ranked.absent[:_MOST_ABSENT])
@@ -250,7 +249,7 @@ def _complete(body: str, passages: int, max_bytes: int) -> Answer:
 
 
 def _binary(text: SourceText) -> str:
-    """What is said of data that is mostly binary; "" for text."""
+    """A remark about data that is mostly binary; "" for text."""
     if file := opaque(text.stored):
         return f"The data is {file.name} read as text. {_READABLE} For the rest use {file.opener}."
     return _READABLE if text.format.kind is Kind.BINARY else ""
