@@ -95,7 +95,7 @@ class RedisServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self.kill()
 
     @property
     def pid(self) -> int:

@@ -1,6 +1,7 @@
 """A primary, its replicas and three sentinels, all real."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from pathlib import Path
 from tests.redis_server import HOST, RedisServer, is_primary
 
 SERVICE = "mymaster"
+OFTEN = ("INFO-PERIOD", "500", "PUBLISH-PERIOD", "500")
+"""A sentinel looks for replicas and says that it is there every half second, not every ten and two. After
+four such seconds it tells an old primary to follow the new one."""
 
 
 @dataclass
@@ -63,6 +67,8 @@ def watched(place: Path, *, replicas: int = 1, options: tuple[str, ...] = ()) ->
         ]
         for node in nodes[1:]:
             node.ask("REPLICAOF", HOST, str(nodes[0].port))
+        while not all(_follows(node) for node in nodes[1:]):
+            time.sleep(0.01)
         sentinels = []
         for n in range(3):
             config = place / f"sentinel-{n}.conf"
@@ -73,4 +79,6 @@ def watched(place: Path, *, replicas: int = 1, options: tuple[str, ...] = ()) ->
             )
             server = RedisServer(place / f"sentinel-{n}", config=config, options=["--sentinel"])
             sentinels.append(stack.enter_context(server))
+            # Before Redis 7.0 it is not a command, and all takes longer.
+            server.ask("SENTINEL", "DEBUG", *OFTEN)
         yield Watched(nodes, sentinels)
