@@ -1,6 +1,5 @@
-"""Decides about results and writes the texts: pure functions. `oversized` names the cap.
+"""Decides about results and writes the texts that replace them: pure functions.
 
-A decision is a function of the facts about a
-result and of the policy in force. Nothing here waits, reads a clock or knows a store, so it is tested without
-any of them.
+A decision depends only on the facts about a result and on the policy in force. Nothing here waits, reads a
+clock or uses a store.
 """

@@ -36,7 +36,7 @@ _UNKNOWN_PATTERN = (
 _NO_RULES = "`secrets` needs the extra `redact`. docs/policies.md says how to install it."
 
 Profiles = Callable[[Profile], Sequence[PolicyDocument]]
-"""The layers of a profile, lowest first. Read when a document names it."""
+"""The layers of a profile, lowest first. They are read when a document names the profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SessionTerms:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A key in force, and where it was set."""
+    """A key in force, its value, and where it was set."""
 
     key: str
     value: object
@@ -59,7 +59,7 @@ class Reason:
 
 class PolicyBook:
     """Merges the operator's layers (lowest first), the session's override and the request's override. A layer
-    that names a profile includes all keys of that profile, which cover those of lower layers."""
+    that names a profile includes all keys of that profile, which override those of lower layers."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class PolicyBook:
         known_window: Callable[[str], int] = lambda model: 0,
         quota: TenantQuota = TenantQuota(),  # noqa: B008
     ) -> None:
-        """`models` are those of the settings. `extract_models` may name them, `session`, and models that a
-        layer gives a backend; any name if there are neither. `known_window` returns a model's context window
-        in tokens, 0 if it is unknown. `hook_profiles` are those of results that come by a coding agent's
-        hook. `quota` is that of a tenant that no layer names. Raises ConfigError."""
+        """`models` are those of the settings. `extract_models` may name these, `session`, and models to which
+        a layer gives a backend; any name if there are neither. `known_window` returns a model's context
+        window in tokens, 0 if it is unknown. `hook_profiles` are the profiles for results from a coding
+        agent's hook. `quota` is that of a tenant that no layer names. Raises ConfigError."""
         self._profiles = profiles or (lambda profile: ())
         self._hook_profiles = hook_profiles or self._profiles
         documents = tuple(layers)
@@ -92,7 +92,7 @@ class PolicyBook:
             name for layer in self._layers for name, keys in layer.models.items() if keys.get("base_url")
         )
         self.own_backends = tuple(dict.fromkeys(backends))
-        """The models that the policy file gives a backend of their own, in its order."""
+        """The models to which the policy file gives a backend, in the order of the file."""
         named = frozenset((*models, *self.own_backends))
         self._models = named | {_SESSION_MODEL} if named else named
         self._known_window = known_window
@@ -118,10 +118,11 @@ class PolicyBook:
         request: str | None = None,
         door: Door | None = None,
     ) -> Policy:
-        """Request over session over the operator's layers; each layer's tools over its defaults. The size cap
-        is one that the door's client shows whole. What the client's own tools read to edit it passes, and is
-        not redacted; so do the results of the door's `passes`, which are. An operator's table for the tool
-        that sets `bypass` decides instead.
+        """A request's override takes precedence over a session's, and that over the operator's layers; in
+        each layer, tools over defaults. The size cap is at most what the door's client shows whole. Results
+        of tools with which the client reads files to edit them (the door's `reads`) pass without redaction;
+        results of its `passes` pass with redaction. An operator's table for the tool that sets `bypass`
+        decides instead.
 
         Raises InvalidPolicy for an override that is wrong or not allowed.
         """
@@ -145,7 +146,8 @@ class PolicyBook:
         self.check_override(text)
 
     def check_session(self, text: str, is_agent: bool) -> None:
-        """Raises InvalidPolicy unless a session may be given this override. `is_agent`: by an agent's key."""
+        """Raises InvalidPolicy unless a session may get this override. `is_agent`: an agent's key sends
+        it."""
         if is_agent and not self._overrides:
             raise InvalidPolicy(
                 "The operator allows no `policy` from a key with the role `agent`. Leave it out, or "
@@ -200,8 +202,8 @@ class PolicyBook:
         return [*(profiles(document.profile) if document.profile else ()), document]
 
     def _faults(self, document: PolicyDocument) -> Iterator[tuple[PolicyPath, str]]:
-        """Yields each place at which the document names models or patterns that are not configured, with its
-        fault."""
+        """Yields each place where the document names a model or pattern that is not configured, and what is
+        wrong."""
         tables: dict[PolicyPath, SetKeys] = {("defaults",): document.defaults}
         tables |= {("tools", glob): keys for glob, keys in document.tools.items()}
         for path, keys in tables.items():
@@ -216,7 +218,7 @@ class PolicyBook:
 
     @property
     def may_redact_secrets(self) -> bool:
-        """Whether a layer of the operator names the kept rules."""
+        """Whether a layer of the operator redacts `secrets`, for which the rules must be loaded."""
         tables = (keys for layer in self._layers for keys in (layer.defaults, *layer.tools.values()))
         return any(SECRETS in names for one in tables if isinstance(names := one.get("redact"), tuple))
 
@@ -230,7 +232,7 @@ class PolicyBook:
 
     def _terms(self, model: str | None) -> SessionTerms:
         """The window from the policy file, else the known window of the model, else that of the settings,
-        which is not known to be the model's unless the operator set it.
+        which may not be the model's.
 
         A buffer and an output that the policy file does not set take together at most a third of a model's
         window.
@@ -263,7 +265,7 @@ class PolicyBook:
                 self.check_override(text)
                 for document in self._based(self._parsed(text), is_hook=is_hook):
                     keys |= _within(keys, document.for_tool(tool_name))
-                    # An override may add to what the operator redacts, and may not remove from it.
+                    # An override may add to what the operator redacts, but remove nothing.
                     keys["redact"] = tuple(dict.fromkeys((*operator, *keys.get("redact", ()))))
                     keys["reveal"] = reveals
                     keys["bypass"] = always_passes or keys.get("bypass", False)

@@ -1,4 +1,4 @@
-"""Decides which trigger fires, and which outcomes are tried. Only the ledger decides about reserve_failed."""
+"""Decides which trigger fires, and which outcomes are tried. Only the ledger decides on `reserve_failed`."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ def _unused_tokens(budget: Budget) -> float:
 
 
 def passing_tokens(policy: Policy, budget: Budget) -> float:
-    """The most tokens of a result that may pass. For a larger result an estimated count is enough."""
+    """The most tokens with which a result may pass. For a larger result an estimated count is enough."""
     return min(policy.max_tokens or math.inf, _unused_tokens(budget))
 
 
@@ -49,16 +49,16 @@ TRIGGERS: dict[Trigger, Callable[[Facts, Policy], bool]] = {
 
 
 def is_worth(outcome: OutcomeKind, tokens: int, replaced: int) -> bool:
-    """False if a text of `tokens` must save some, and would hold at least three quarters of the `replaced`
-    tokens: the result then passes."""
+    """False if a text of `tokens` would have at least three quarters of the `replaced` tokens, and the
+    outcome has to save tokens: the result then passes."""
     return not OUTCOMES[outcome].MUST_SAVE or 4 * tokens < 3 * replaced
 
 
 def candidate_outcomes(
     trigger: Trigger | None, policy: Policy, rows: int
 ) -> list[tuple[OutcomeKind, Trigger | None]]:
-    """Returns the outcomes to try for a result of `rows` rows, in order. The last one always succeeds. A
-    `trigger` of None: only the view caps left something out."""
+    """Returns the outcomes to try for a result of `rows` rows, in order. The last one always succeeds.
+    `trigger` is None if only the view caps left something out."""
     fired = trigger or Trigger.RESERVE_FAILED
     is_rejected = trigger is Trigger.SIZE_CAP and 0 < policy.reject_rows < rows
     named = [(OutcomeKind.REJECT if is_rejected else policy.on_oversize, fired), (OutcomeKind.STORE, fired)]
@@ -67,7 +67,7 @@ def candidate_outcomes(
 
 def would_pass(texts: Iterable[tuple[OutcomeKind, int]], replaced: int, budget: Budget) -> bool:
     """Returns whether a result of `replaced` tokens passes although a trigger fired. `texts`: the outcomes to
-    try in order, with the tokens of their texts. The last is charged in any case."""
+    try, in order, with the tokens of their texts. The last one is used even if it does not fit the budget."""
     passes = True
     for outcome, tokens in texts:
         passes = not is_worth(outcome, tokens, replaced)

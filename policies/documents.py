@@ -1,4 +1,4 @@
-"""Policy documents: TOML files and JSON overrides, validated key by key."""
+"""Reads policy documents, which are TOML files and JSON overrides, and validates them key by key."""
 
 import difflib
 import json
@@ -78,10 +78,10 @@ if TYPE_CHECKING:
 else:
     keys = {one.name: (one.type, None) for one in fields(Policy)}
     PolicyKeys = create_model("PolicyKeys", __base__=PolicyTable, **keys)
-    """All keys of a Policy, of which a document sets some."""
+    """All keys of a Policy; a document sets some of them."""
     del keys["mode"]
     ToolKeys = create_model("ToolKeys", __base__=PolicyTable, **keys)
-    """The keys that it may set for each tool."""
+    """The keys that a document may set for each tool."""
 
 
 class ModelKeys(PolicyTable):
@@ -139,8 +139,8 @@ def _check_pattern_name(name: str) -> str:
 
 
 class PatternKeys(PolicyTable):
-    """A pattern of the operator's own, in RE2 syntax. Its first group that matches is the secret, or all that
-    it matches if it has none."""
+    """An operator's pattern, in RE2 syntax. The secret is its first group that matches; without groups, the
+    whole match."""
 
     pattern: Annotated[str, Field(strict=True, min_length=1, max_length=2000), AfterValidator(_check_pattern)]
 
@@ -149,8 +149,8 @@ _PatternName = Annotated[RedactName, AfterValidator(_check_pattern_name)]
 
 
 class _Document(PolicyKeys):
-    """A document as written. Keys outside a section are defaults: the short form of an override. `redact` is
-    the key, or the section of patterns."""
+    """A document as written. Keys outside a section are defaults, which is the short form of an override.
+    `redact` is the key if it is a list, the section of patterns if it is a table."""
 
     redact: Annotated[
         Annotated[tuple[RedactName, ...], Field(max_length=32), Tag("[list]")]
@@ -169,7 +169,7 @@ class _Document(PolicyKeys):
 _MOST_FAULTS = 20
 
 _TOP = _Document.model_fields.keys() - ToolKeys.model_fields.keys()
-"""Keys that are valid at the top of a document only."""
+"""Keys that are valid only at the top of a document."""
 
 _SECTIONS: dict[str, type[PolicyTable]] = {"models": ModelKeys, "tenants": TenantKeys, "redact": PatternKeys}
 """The keys of the tables in a section; those of all others are ToolKeys."""
@@ -201,8 +201,8 @@ _TOML_TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
-    """One layer: keys for every tool, for tools by glob, for models and for tenants, patterns to redact by
-    their names, and perhaps a profile. `source` names the layer, `text` is its TOML."""
+    """One layer: keys for every tool, for tools by glob, for models and for tenants; named patterns to
+    redact; and perhaps a profile. `source` names the layer in messages, `text` is its TOML."""
 
     defaults: SetKeys = field(default_factory=dict)
     tools: Mapping[str, SetKeys] = field(default_factory=dict)
@@ -285,7 +285,7 @@ def _set_keys(table: PolicyTable) -> SetKeys:
 
 
 def _fault(error: ErrorDetails) -> _Fault:
-    # pydantic appends "[key]" where the name itself is wrong. The others are the tags of `redact`.
+    # pydantic appends "[key]" if the name itself is wrong. The other marks are the tags of `redact`.
     marks = ("[key]", "[list]", "[table]")
     path = tuple(part for part in error["loc"] if isinstance(part, str) and part not in marks)
     if error["type"] == "extra_forbidden":
@@ -324,7 +324,7 @@ def from_toml(text: str, source: str) -> PolicyDocument:
 
 
 def _syntax(message: str, text: str, source: str) -> str:
-    """The message of the TOML parser, with the line first, as in our other errors."""
+    """The message of the TOML parser, with source and line first, as in other messages."""
     match = _SYNTAX.fullmatch(message)
     if match is None:
         return f"{source}: {message}"
@@ -360,7 +360,7 @@ def _number(text: str) -> int | float:
 
 
 def _unechoed(fault: _Fault) -> str:
-    """The error text without names that the caller chose, such as a glob."""
+    """The error text without names that the caller chose, such as a glob: input is not repeated."""
     names = {*_Document.model_fields, *ModelKeys.model_fields, *TenantKeys.model_fields}
     where = ".".join(("policy", *(part for part in fault.path if part in names)))
     rule = unknown_key(fault.path[-1], fault.known) if fault.known else fault.rule
@@ -385,7 +385,7 @@ def line_numbers(text: str) -> Mapping[PolicyPath, int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """The line, text and value of each statement, in time linear in `text`."""
+    """The line, text and value of each statement. The time is linear in the length of `text`."""
     start, line, depth = 0, 1, 0
     for token in _TOML_TOKEN.finditer(text + "\n"):
         opening = token[0]

@@ -1,4 +1,4 @@
-"""The facts about a result that the rules decide by."""
+"""The facts about a result on which the rules decide."""
 
 from domain.budget import Budget
 from domain.results import Measure
@@ -9,8 +9,8 @@ from policies.policy import Policy
 @frozen_struct
 class Facts:
     """One result and its session's budget. `measure` may still grow: a rule that fired stays fired. `rows`
-    are the lines of the whole result, without an empty last line. `is_page`: the call asked for a page, which
-    no rule about size rejects."""
+    are the lines of the whole result, without an empty last line. `is_page`: the call asked for a page of a
+    file, which no rule about size rejects."""
 
     measure: Measure
     budget: Budget

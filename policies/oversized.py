@@ -1,4 +1,4 @@
-"""A result that is replaced, and what the outcomes' texts have in common."""
+"""A result that is to be replaced, and what the texts of all outcomes share."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,8 @@ from policies.facts import Facts, has_too_many_rows
 from policies.policy import Offer, Policy
 
 _SHARE = 0.9
-"""The share used of a cap in characters or tokens that was converted to bytes by the text's average."""
+"""The share that is used of a cap in characters or tokens, after its conversion to bytes by the text's
+average."""
 
 
 _HANDLE_MESSAGE_BYTES = 1000
@@ -52,10 +53,9 @@ class Oversized:
     """`measure` is the size of the whole result. `shown`, `head` and `tail` are of the text that was judged:
     the result after its view caps. The ends may be cut within a character. `handle` names the stored result,
     None if nothing is kept; `path` is its file if the agent can read it. `structure` and `overview` come from
-    content/describe.py and are filled only if `Ends` asks for them. `squeeze` is the share of a cap in tokens
-    that is used, after the conversion to bytes by the text's average. Without `can_ask` the model is given no
-    tool for stored results, so that the text must name none.
-    """
+    content/describe.py and are filled only if `Ends` asks for them. `squeeze` is the share that is used of a
+    cap in tokens, after its conversion to bytes; it is lowered if a text came out too long. Without `can_ask`
+    the model has no means to read stored results, and the text must not name any."""
 
     result: ToolResult
     measure: Measure
@@ -94,8 +94,8 @@ def name_for_model(tool: str, policy: Policy) -> str:
 
 
 def reading(handle: Handle, policy: Policy, door: Door | None) -> str:
-    """How a model behind the door reads a stored result: what stands behind "It is kept: "; the handle alone
-    if no tool is known that it has."""
+    """How a model behind the door reads a stored result, as the end of a sentence such as "The whole result
+    is kept: …". The handle alone if it is not known which tool the model has."""
     if door is not None and door.call:
         return door.call
     if not names_tool(policy, door):
@@ -117,7 +117,7 @@ _TOOLS = {
     Offer.LINES: "tool_output_lines",
     Offer.ASK: "tool_output",
 }
-"""Returns the tools in the order in which a text names them."""
+"""The tools, in the order in which a text names them."""
 
 
 def _tools(policy: Policy, door: Door | None) -> list[str]:
@@ -134,7 +134,7 @@ def _named(tool: str, policy: Policy, door: Door | None) -> str:
 
 
 def asks_alone(policy: Policy) -> bool:
-    """True if the only tool is the one that takes `extract` alone."""
+    """True if the only tool is the one that takes nothing but `extract`."""
     return set(policy.offer) == {Offer.ASK}
 
 
@@ -151,7 +151,7 @@ def has_tools(policy: Policy, door: Door | None) -> bool:
 
 
 def query_name(policy: Policy) -> str:
-    """Returns what a model is offered for queries: an argument of the one tool, or a tool; "" if neither."""
+    """The name of the argument, or of the tool, by which a model sends queries; "" if it has neither."""
     if Offer.ONE in policy.offer or not policy.offer:
         return "query"
     return name_for_model(_TOOLS[Offer.QUERY], policy) if Offer.QUERY in policy.offer else ""
@@ -163,7 +163,7 @@ def has_means(policy: Policy, door: Door | None) -> bool:
 
 
 def shell_reading(handle: Handle | str) -> str:
-    """Returns a command that can be run without changes."""
+    """A command that reads the result; only the query in it is to be filled in."""
     return f'spillgate query {handle} "SELECT …"'
 
 
@@ -199,8 +199,8 @@ def _scaled(most: int, size: int, count: int) -> int:
 
 
 def within_door(policy: Policy, door: Door | None) -> Policy:
-    """The policy, with a size cap and a preview that the door's client shows whole. A model that has no tool
-    is shown a sketch."""
+    """The policy, with its size cap and preview lowered to what the door's client shows whole. The preview is
+    a sketch if it is not known which tool the model has."""
     if not names_tool(policy, door):
         policy = replace(policy, preview=Preview.SKETCH)
     if door is None or not door.most_bytes:

@@ -14,7 +14,7 @@ from domain.structs import frozen_struct
 
 
 class PolicyMode(StrEnum):
-    """`observe`: decides and accounts, but passes every result."""
+    """`observe`: Spillgate decides and accounts, but passes every result."""
 
     ENFORCE = "enforce"
     OBSERVE = "observe"
@@ -24,7 +24,7 @@ OBSERVE = PolicyMode.OBSERVE
 
 
 class Repeat(StrEnum):
-    """What becomes of a result that is byte-equal to an earlier one of its session."""
+    """What happens to a result that is byte-equal to an earlier one of its session."""
 
     PASS = "pass"
     NAME = "name"
@@ -41,7 +41,7 @@ class StoredLog(StrEnum):
 
 
 class Offer(StrEnum):
-    """The model's tools, as a policy offers them: one for all questions, or one for each kind."""
+    """The tools that a policy offers the model: one for all questions, or one for each kind of question."""
 
     ONE = "one"
     ASK = "ask"
@@ -51,7 +51,7 @@ class Offer(StrEnum):
 
 
 def one_of(*names: str) -> BeforeValidator:
-    """Accepts one of `names`; the error lists them and the nearest."""
+    """Accepts one of `names`. The error lists them, and says which is the nearest."""
 
     def check(value: object) -> object:
         if isinstance(value, str) and value in names:
@@ -93,7 +93,7 @@ class Policy:
     model knows."""
 
     on_oversize: Oversize = OutcomeKind.STORE
-    """What becomes of a result that is too large."""
+    """What happens to a result that is too large: `store`, `truncate`, `cap` or `reject`."""
     max_bytes: Size = 12_288
     """Size cap in bytes; 0 = none."""
     max_chars: Size = 0
@@ -101,47 +101,51 @@ class Policy:
     max_tokens: Size = 0
     """Size cap in tokens; 0 = none."""
     head_chars: Annotated[int, whole(0, 250_000)] = 2000
-    """`truncate`: the characters that are shown."""
+    """`truncate`: how many characters are shown."""
     keep: Flag = True
-    """`truncate`, `cap`, `reject` and view caps store the whole result too."""
+    """Whether `truncate`, `cap`, `reject` and view caps store the whole result, too."""
     stored_log: Annotated[StoredLog, one_of(*StoredLog)] = StoredLog.INFO
     """The level of the log line that says that a result was stored: `info` or `warning`."""
     redact: Annotated[tuple[RedactName, ...], Field(max_length=32)] = ()
-    """Masked in all that a model is shown: `secrets`, and patterns of the policy file by their names."""
+    """What is masked in all that a model is shown: `secrets`, and patterns of the policy file by name."""
     preview: Annotated[Preview, one_of(*Preview)] = Preview.NONE
-    """Below the handle message: `none`, `sketch`, `head`, `head-tail` or `outline`."""
+    """What stands below the handle message: `none`, `sketch`, `head`, `head-tail` or `outline`."""
     preview_bytes: Annotated[int, whole(0, 65_536)] = 1024
     """The most bytes of the preview; of a sketch at most 700."""
     repeat: Annotated[Repeat, one_of(*Repeat)] = Repeat.PASS
-    """`name`: a result that the session has had before is told in one line. `pass`: it is not."""
+    """`name`: a result that the session had before is replaced by one line that names it. `pass`: it is shown
+    again."""
     max_rows: Size = 0
-    """View cap, before size is judged: rows that are shown; 0 = all."""
+    """View cap, applied before the size is judged: rows that are shown; 0 = all."""
     max_line_chars: Size = 0
-    """View cap: characters of each line; 0 = all."""
+    """View cap: characters that are shown of each line; 0 = all."""
     reject_rows: Size = 0
-    """A result of more rows is rejected, whatever `on_oversize` says; 0 = any number passes."""
+    """A result with more rows than this is rejected, whatever `on_oversize` says; 0 = any number is
+    allowed."""
     suggestion: Annotated[str, Field(strict=True, max_length=1000)] = ""
-    """`reject`: the second line of the error; empty = by the kind of tool."""
+    """`reject`: the second line of the error; empty = chosen by the kind of tool."""
     tool_names: dict[TextTool, Name] = field(default_factory=dict)
-    """What texts call a tool: `{ grep_content = "Grep", shell = "Bash" }`."""
+    """The names of tools in texts: `{ grep_content = "Grep", shell = "Bash" }`."""
     offset_base: Annotated[int, whole(0, 1)] = 1
-    """`offset` in the arguments of a tool counts lines from 1, or from 0."""
+    """Whether `offset` in the arguments of a tool counts lines from 1 or from 0."""
     bypass: Flag = False
-    """Results always pass."""
+    """Whether results always pass."""
     reveal: Flag = False
-    """What is handed on to this tool has no masks. For the policy file alone."""
+    """Whether this tool gets handed-on results without masks. Only the policy file may set it."""
     max_chunks: Annotated[int, whole(1, 10_000)] = 1
-    """Extraction: a result of at most so many chunks is read whole, a larger one is searched."""
+    """Extraction: a result of at most this many chunks is read whole, a larger one is searched."""
     overlap_percent: Annotated[int, whole(0, 50)] = 10
-    """Extraction: the share of a chunk that is repeated from the one before it."""
+    """Extraction: the percentage of a chunk that repeats the end of the chunk before it."""
     avg_line_bytes: Annotated[int, whole(0, 1_000_000_000)] = 1000
-    """Extraction: with longer lines on average a result is read whole, not searched."""
+    """Extraction: a result whose lines have at least this many bytes on average is read whole, not
+    searched."""
     max_answer_bytes: Annotated[int, whole(300, 1_000_000)] = 2560
-    """The usual most bytes of passages, matches and rows in an answer; the size cap is the hard limit."""
+    """Bytes that passages, matches and rows in an answer usually do not exceed; the size cap is the hard
+    limit."""
     offer: Annotated[tuple[Annotated[Offer, one_of(*Offer)], ...], Field(max_length=8)] = (Offer.ONE,)
     """The model's tools: `one`, or any of `ask`, `grep`, `lines`, `query` as tools of their own."""
     extract_models: Annotated[tuple[Name, ...], Field(max_length=32)] = ()
-    """Models of extraction, in this order; empty = `SPILLGATE_LLM_MODELS`."""
+    """Models that extraction asks, in this order; empty = `SPILLGATE_LLM_MODELS`."""
     max_llm_calls: Annotated[int, whole(0, 1_000_000_000)] = 0
     """Model calls that a session may make; 0 = no cap."""
     max_llm_tokens: Annotated[int, whole(0, 1_000_000_000_000)] = 0
@@ -149,7 +153,7 @@ class Policy:
     max_llm_cost_usd: Dollars = 0.0
     """US dollars that a session may spend on models; 0 = no cap."""
     mode: Annotated[PolicyMode, one_of(*PolicyMode)] = PolicyMode.ENFORCE
-    """`observe`: decide and account, but pass every result. For all tools alike."""
+    """`observe`: decide and account, but pass every result. The same for all tools."""
 
 
 def may_reject(policy: Policy) -> bool:

@@ -1,4 +1,4 @@
-"""Where the rows of a text end: with its lines, the records of a CSV or TSV, or the elements of JSON."""
+"""Counts the rows of a text: its lines, the records of a CSV or TSV, or the elements of a JSON array."""
 
 import re
 from collections.abc import Iterator
@@ -7,22 +7,23 @@ _QUOTE_OR_END = re.compile(r'["\n]')
 _JSON_SIGN = re.compile(r'["\\{}\[\]\n]')
 _ARRAY_OF_OBJECTS = re.compile(r"\s*\[\s*\n\s*\{")
 _MOST_CHARS = 1 << 16
-"""The longest record. A longer one has a quote that is not the start of a quoted cell: from its next line on,
-each line is a record."""
+"""The longest record. A longer one probably contains a quote that does not begin a quoted cell: from its next
+line on, each line counts as a record."""
 
 
 class LineCounter:
-    """Counts the rows of a text that is fed in pieces, and finds the end of the last that is shown."""
+    """Counts the rows of a text that is fed in pieces, and finds the end of the last row that is shown."""
 
     noun = "lines"
 
     def __init__(self) -> None:
         self.ended = 0
         self.reached = 0
-        """The rows at the end of which the cap was reached; 0 before."""
+        """The number of rows at which the cap was reached; 0 before."""
 
     def counted(self, below: str, *, is_open: bool) -> int:
-        """All rows without the lines of `below`, a footer. `is_open`: the text ends without a line end."""
+        """All rows, without the lines of the footer `below`. `is_open`: the text does not end with a line
+        end."""
         return self.ended + is_open - below.count("\n")
 
     def fed(self, text: str, most: int) -> int:
@@ -39,8 +40,8 @@ class LineCounter:
 
 
 class RecordCounter(LineCounter):
-    """A newline in quotes ends no record. A quote begins where a cell does. `skipped` records are no rows,
-    such as the header. `by_lines`: lines are counted, and the cut is at the end of a record."""
+    """A newline in quotes does not end a record, and a quote counts only at the start of a cell. `skipped`
+    records, such as the header, are not rows. `by_lines`: counts lines, but cuts at the end of a record."""
 
     def __init__(self, mark: str, skipped: int, *, by_lines: bool) -> None:
         super().__init__()
@@ -84,13 +85,13 @@ class RecordCounter(LineCounter):
             self._is_quoted = False
             self._has_closed = True
         elif not self._gave_up:
-            # Two quotes are one within a cell.
+            # Two quotes in a quoted cell stand for one.
             self._is_quoted = before in self._before_quote or (before == '"' and self._has_closed)
             self._has_closed = False
 
 
 class Elements(LineCounter):
-    """The elements of an array of objects, over several lines. The cut is at the end of a line."""
+    """Counts the elements of an array of objects that stands on several lines. Cuts at the end of a line."""
 
     noun = "rows"
 
@@ -132,7 +133,7 @@ def rows_of(text: str, tool_name: str, path: str | None, *, by_lines: bool) -> L
     """Returns the counter for the rows of a text with this beginning."""
     if not by_lines and _ARRAY_OF_OBJECTS.match(text):
         return Elements()
-    # These imports take 50 ms, and only view caps need them.
+    # Imported late: these take 50 ms, and only view caps need them.
     from content.layout import Delimited, layout_of
     from content.source_text import SourceText
 

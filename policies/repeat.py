@@ -1,4 +1,4 @@
-"""repeat: a result that is byte-equal to an earlier one of its session is told in one line."""
+"""repeat: one line in place of a result that is byte-equal to an earlier one of its session."""
 
 from domain.doors import Door
 from domain.handles import Handle
@@ -8,13 +8,13 @@ from policies.oversized import has_means, reading
 from policies.policy import NAME, OBSERVE, Policy
 
 LEAST_BYTES = 1025
-"""The least bytes of a result whose repeat gets a line."""
+"""The least bytes of a result whose repetition is replaced."""
 
 
 @frozen_struct
 class Earlier:
-    """The first call of a session that returned this content. `handle`: where it is stored, None if it is
-    not. `was_shown`: the model was given all of it, and not a text in its place."""
+    """The first call of a session that returned this content. `handle`: where the content is stored, None if
+    it is not. `was_shown`: the model was given all of it, not a text in its place."""
 
     tool_name: str
     call_id: str | None
@@ -23,8 +23,8 @@ class Earlier:
 
 
 def may_repeat(measure: Measure, policy: Policy, door: Door | None) -> bool:
-    """True if the repeat is replaced by a line. The model must be able to ask for the result, because its
-    text may have left the context since."""
+    """True if a repetition is replaced by a line. The model must be able to ask for the result: it may no
+    longer be in its context."""
     is_on = policy.repeat is NAME and not policy.bypass and policy.mode is not OBSERVE
     return is_on and measure.bytes >= LEAST_BYTES and has_means(policy, door)
 

@@ -1,4 +1,4 @@
-"""The rows of search output: how many matches they are, and how they spread over files and directories."""
+"""Search output: how many matches its rows hold, and in which files and directories these are."""
 
 import posixpath
 import re
@@ -16,7 +16,7 @@ _FOOTER = (
 _SUMMARY = r"Found \d+ (?:files?|total occurrences? across \d+ files?\.)"
 
 LAST_LINES = re.compile(rf"(?:\A|\n)(?:\r?\n)?(?P<footer>(?:{_SUMMARY} )?{_FOOTER})\r?\n?\Z")
-"""The footer that a tool with view caps of its own, or an earlier view, puts below the rows."""
+"""The footer below the rows, written by a tool with view caps of its own, or by an earlier view."""
 
 FOOTER_CHARS = 512
 """The most characters of a footer, including the line ends around it."""
@@ -70,7 +70,7 @@ class Tally:
 
 
 Number = tuple[str, int]
-"""A file, "" where the row names none, and the number of a line in it."""
+"""A file, "" if the row names none, and the number of a line in it."""
 
 
 class _Row(NamedTuple):
@@ -95,12 +95,12 @@ def _parsed(text: str, is_shown: bool) -> _Row:
 
 
 class _Numbered:
-    """Rows with the number of a line. `-` and digits are a line of context only where the row beside it has
-    the next number of the same file: dates have not."""
+    """Rows with a line number. A row with `-` and digits is a line of context only if the row before or after
+    it has the neighbouring number of the same file. A date in a name of a file does not fulfil this."""
 
     def __init__(self) -> None:
         self.tally = Tally()
-        # Rows without a number; whether matches name no file.
+        # How many rows have no number.
         self.others = 0
         self._names_none = False
         self._heading = ""
@@ -137,7 +137,7 @@ class _Numbered:
         """Returns None if most rows have no number, or no row is a match."""
         if self.tally.total <= self.others or 10 * self.others > rows:
             return None
-        # A context of a file that has no match is a match whose file has a date in its name.
+        # A line of context of a file without a match is in truth a match in a file with a date in its name.
         for context, file, is_shown in self._doubted:
             if context not in self.tally.files and not (context == "" and self._names_none):
                 self.tally.add(is_shown, file)
@@ -177,7 +177,7 @@ def _is_path(text: str) -> bool:
 
 
 class _Named:
-    """Rows with a file, and a `-` before lines of context; without numbers."""
+    """Rows with a file and without numbers; `-` before lines of context."""
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -243,7 +243,7 @@ class SearchRows:
         if self._waiting is not None:
             self._look(self._waiting, _Row("", False))
             self._waiting = None
-        # `a.py-12:30` is a line of context with a time, where `a.py:` stands before others.
+        # If other rows begin with `a.py:`, then `a.py-12:30` is a line of context that begins with a time.
         is_named = self._named in self._forms and self._named.contexts
         found = self._named.found() if is_named else None
         if found is not None or (found := self._numbered.found(self._bare.total)) is not None:
@@ -295,7 +295,7 @@ def matches_by_file(found: Tally) -> list[PathCount]:
 
 
 def files_by_directory(rows: Sequence[str], shown: int) -> list[PathCount]:
-    """The directories below the one that all listed files have in common, most files first. The first `shown`
+    """The directories directly below the one that all listed files share, most files first. The first `shown`
     rows are shown."""
     directories = [posixpath.dirname(path) for path in paths(rows)]
     if not any(directories):

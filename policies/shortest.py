@@ -1,4 +1,4 @@
-"""The texts for a result of which only the size is known, each as short as it may be."""
+"""The shortest text of each outcome for a result of which only the size is known."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -18,11 +18,11 @@ _DATA = b"\0"
 """Stands for a byte of the result."""
 
 _MOST_BYTES = 1 << 18
-"""The most bytes that an end is made of. Only `cap` shows more: of that, the number is enough."""
+"""The most bytes of a made-up end. Only `cap` shows more, and there the number of bytes is enough."""
 
 
 class ShortestText(NamedTuple):
-    """`text` is without the bytes of the result that it shows, which are `shown_bytes`."""
+    """`text` lacks the bytes of the result that it would show; `shown_bytes` is their number."""
 
     outcome: OutcomeKind
     text: str
@@ -32,7 +32,8 @@ class ShortestText(NamedTuple):
 def shortest_texts(
     trigger: Trigger, facts: Facts, policy: Policy, result: ToolResult, handle: Handle
 ) -> Iterator[ShortestText]:
-    """In the order in which POST /results tries them: those of plain text without title and structure."""
+    """In the order in which POST /results tries the outcomes. The texts are those for plain text without
+    title and structure."""
     plain = replace(policy, preview=Preview.NONE)
     forms = [(policy, True), (plain, True), (plain, False)] if has_means(policy, None) else [(plain, False)]
     measure = facts.measure

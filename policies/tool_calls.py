@@ -1,4 +1,4 @@
-"""What a tool call says of its result: the server, the kind of tool, the file, the line, the command."""
+"""What a tool call says about its result: the server, the kind of tool, the file, the line, the command."""
 
 import json
 import re
@@ -27,7 +27,8 @@ _KINDS = {kind.value: kind for kind in ToolKind} | {
     "execute": ToolKind.SHELL,
     "fetch": ToolKind.WEB_FETCH,
 }
-"""What a `tool_kind` may say: ours, and the kinds of the Agent Client Protocol that mean one of them."""
+"""The values of `tool_kind`: those of ToolKind, and kinds of the Agent Client Protocol with the same
+meaning."""
 
 _TOOLS = {
     name: kind
@@ -42,10 +43,10 @@ _TOOLS = {
     }.items()
     for name in names.split()
 }
-"""Whole names of tools whose kind is known, without case, `_` and `-`: those of the profiles' designs and of
-coding agents. A word in a name says nothing: `fetch_orders` fetches no page."""
+"""Whole names of tools whose kind is known, without case, `_` and `-`: those of the profiles and of coding
+agents. A word within a name decides nothing: `fetch_orders` does not fetch a page."""
 
-# A prefix that a tool's name may have.
+# Prefixes that a tool's name may have.
 _NAME_KINDS = ("mcp", "rest", "agent")
 
 _NAME_KEYS = """
@@ -77,7 +78,7 @@ _LARGEST = 10**12
 
 
 def tool_kind_of(result: ToolResult) -> ToolKind:
-    """Returns the kind by `tool_kind` if that is known, else by the tool's whole name, else by the
+    """Returns the kind that `tool_kind` names, else that of the tool's whole name, else that of the
     arguments."""
     if result.tool_kind is not None and (said := _KINDS.get(result.tool_kind.lower())):
         return said
@@ -158,7 +159,7 @@ def is_paginated(result: ToolResult) -> bool:
 
 
 def pages(result: ToolResult) -> bool:
-    """True for a page of a file."""
+    """True if the call asks for a page of a file."""
     return is_paginated(result) and reads_files(result)
 
 
@@ -207,12 +208,12 @@ def _line(value: object) -> str | None:
 
 
 def ignores_case(result: ToolResult) -> bool:
-    """True if the arguments of a search say so."""
+    """True if the arguments say that the search ignores letter case."""
     return any(value is True for value in _values(result, _IGNORES_CASE))
 
 
 def saved_to(result: ToolResult) -> str | None:
-    """The file into which the arguments have the page saved."""
+    """The file into which the call saves the page."""
     return next(_lines(result, ("save_to",)), None)
 
 

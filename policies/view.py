@@ -1,4 +1,4 @@
-"""View caps: the most rows of a result that are shown, and the longest line."""
+"""View caps: how many rows of a result are shown, and how much of each line."""
 
 import re
 from dataclasses import replace
@@ -53,11 +53,12 @@ def text(oversized: Oversized) -> str | None:
 class View:
     """Applies the view caps to a result that is fed in pieces: text, or bytes cut anywhere.
 
-    A row ends with a newline or with the text; that of a CSV or TSV with its record. The header of such a
-    table is no row. A file that is read has lines: it is cut at the end of a record. A footer below the rows
-    that names such a cap is no row and stays. If the tool's arguments ask for more rows than `max_rows`, that
-    number is the cap. A cut line keeps file and line number, its first `max_line_chars` characters and its
-    end (LF or CRLF). A line is left whole if the mark would make it longer, or if the tool has cut it there.
+    A row ends with a newline or with the text; a row of a CSV or TSV is a record, and the header is not a
+    row. Of a file, lines are counted, and a table in it is cut at the end of a record. A footer of the tool
+    that names such a cap is not a row, and is kept. If the tool's arguments ask for more rows than
+    `max_rows`, that number is the cap. A cut line keeps file and line number, its first `max_line_chars`
+    characters and its end (LF or CRLF). A line is left whole if the mark would make it longer, or if the tool
+    has cut it there.
     """
 
     __slots__ = (
@@ -76,10 +77,10 @@ class View:
         searches = self._kind in _MATCHES
         self._matches = _MATCHES[self._kind]() if self._most and searches else None
         self._newlines = 0
-        # The first pieces, until they tell whether the text is a table.
+        # The first pieces, until they are long enough to recognise a table.
         self._sample: list[str] | None = [] if self._most and not searches else None
         self._sampled_chars = 0
-        # The end of all text; the end of the text after the rows that are shown; the row that is open.
+        # The end of all text so far; the end of the text after the shown rows; the row that has not ended.
         self._tail = self._rest = self._row = ""
 
     @property
@@ -89,8 +90,8 @@ class View:
 
     @property
     def total(self) -> int | None:
-        """All rows, or all matches of a search, once `finish` was called: as the caller or the tool's footer
-        says, else as they were counted. None if no rows were left out."""
+        """All rows, or all matches of a search, after `finish`: as the caller or the tool's footer says, else
+        as counted. None if no rows were left out."""
         if not self._has_more_rows:
             return None
         tally = self._tally
@@ -173,7 +174,7 @@ class View:
 
     def _footer(self) -> str:
         last = self._last_lines
-        # A tool's footer without a total says something that Spillgate's footer does not.
+        # A tool's footer without a total is kept: it says something that Spillgate's footer does not.
         below = f"\n{last['footer']}" if last and not (last["lines"] or last["matches"]) else ""
         if (tally := self._tally) is not None:
             return f"\n(Showing {tally.shown} of {self.total} matches.){below}"
@@ -184,7 +185,7 @@ class View:
 
 
 def _most_rows(most: int, kind: ToolKind, result: ToolResult) -> int:
-    """The cap of rows, 0 if there is none. A smaller limit in the arguments is the tool's to apply."""
+    """The cap in rows, 0 if there is none. The tool itself applies a smaller limit in its arguments."""
     wanted = rows_asked_for(result) if most and kind in _LIMITED else None
     if wanted is None:
         return most
@@ -243,6 +244,6 @@ class _Lines:
 
 
 def _is_done(line: str, end: int) -> bool:
-    """True for a footer, and for a line of which only the mark of an earlier cut stands after `end`."""
+    """True for a footer, and for a line that after `end` has only the mark of an earlier cut."""
     bare = line.rstrip("\r")
     return _CUT_BY_TOOL.fullmatch(bare, end) is not None or LAST_LINES.fullmatch(bare) is not None

@@ -20,7 +20,8 @@ _NO_BUDGET = Budget(0, 0, 0, enforced=False)
 
 @dataclass(frozen=True, slots=True)
 class WouldBe:
-    """`tokens` that the model would have read: exact for the same outcome, unless it shows a part."""
+    """`tokens` is what the model would have read: exact if the outcome is the same and shows no part of the
+    result, else estimated."""
 
     outcome: OutcomeKind
     trigger: Trigger | None
@@ -28,8 +29,9 @@ class WouldBe:
 
 
 def would_be(entry: AccountingEntry, policy: Policy, message_tokens: int = MESSAGE_TOKENS) -> WouldBe:
-    """`entry` is of a tool's result. A result that a budget refused is taken to be refused again: entries do
-    not say what remained of it. The characters of a result that did not pass count as its bytes."""
+    """`entry` is that of a tool's result. A result that a budget refused is assumed to be refused again,
+    because entries do not say what remained of the budget. A result that did not pass is assumed to have as
+    many characters as bytes."""
     details = entry.details
     passed = entry.outcome is OutcomeKind.PASS
     chars = entry.charactersOut if passed else details.bytes

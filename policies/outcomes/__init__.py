@@ -1,4 +1,4 @@
-"""What the model reads instead of a result: a module for each outcome, by the name of its `OutcomeKind`."""
+"""What the model reads instead of a result: one module for each outcome, named as its `OutcomeKind`."""
 
 from importlib import import_module
 from typing import Protocol, cast
@@ -26,13 +26,13 @@ class Replacement(Protocol):
 
 
 class OutcomeModule(Replacement, Protocol):
-    """`MUST_SAVE`: the result passes if the text would not be clearly smaller. Not so for a rejection, which
-    says what to do instead, and for a cap, which is a ceiling."""
+    """`MUST_SAVE`: the result passes if the text would not be clearly smaller. False for `reject`, which says
+    what to do instead, and for `cap`, which is a ceiling."""
 
     MUST_SAVE: bool
 
     def tokens(self, measure: Measure, policy: Policy, message_tokens: int) -> int:
-        """Estimates the tokens of `text` from sizes alone. `message_tokens` are those of a usual handle
+        """Estimates the tokens of the text from sizes alone. `message_tokens`: the tokens of a usual handle
         message."""
         ...
 

@@ -34,7 +34,7 @@ _PAGINATED = {
 _STORED = "Use head, tail or grep on {path}: the output is stored there, and the command need not run again."
 
 _SHARE = 0.9
-"""The share of the fitting limit that is suggested: lines differ in length."""
+"""The share of the fitting limit that is suggested, because lines differ in length."""
 
 _TOKENS = 40
 """The tokens of a usual error text."""

@@ -1,4 +1,4 @@
-"""store: the result is stored. The model reads the handle message and a preview of up to `preview_bytes`."""
+"""store: the result is stored; the model reads the handle message and a preview."""
 
 from content.text import SAMPLE_BYTES, SAMPLE_TAIL_BYTES, SKETCHED_BYTES, Preview, preview
 from domain.doors import Door
@@ -44,7 +44,8 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def sketch_room(oversized: Oversized) -> int:
-    """The most bytes of a sketch: the message stays under half of the result. 0 if too few are left."""
+    """The most bytes of a sketch with which the whole text stays below half of the result; 0 if they are too
+    few."""
     if not oversized.can_ask:
         return 0
     half = oversized.measure.bytes // 2 - len(_message(oversized).encode())
@@ -53,8 +54,8 @@ def sketch_room(oversized: Oversized) -> int:
 
 
 def text(oversized: Oversized) -> str | None:
-    """The handle message, then a blank line and the preview, if any; the closed message for a model that has
-    no means to ask. Where no tool is known, the message names the file, too."""
+    """The handle message, then a blank line and the preview, if any. A model that has no means to ask gets
+    the closed message. The message names the file, too, if `path` is set."""
     assert oversized.handle is not None
     if not oversized.can_ask:
         return closed_message(oversized.measure)
@@ -81,7 +82,7 @@ def closed_message(measure: Measure) -> str:
 
 
 def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door | None = None) -> str:
-    """The message, and what else this door's model can do: hand the result on, run commands of a shell."""
+    """The message, with lines on what else the door's model can do: hand the result on, use a shell."""
     size = measure.bytes, measure.lines, measure.tokens
     if not names_tool(policy, door):
         return _KEPT_MESSAGE.format(*size, handle=handle)
@@ -110,5 +111,5 @@ def _pass_on(door: Door) -> str:
 
 
 def _shell(door: Door | None) -> str:
-    """Returns how a model that has our tools reads the result in a shell, if it has a shell."""
+    """The line on how a model that has our tools reads the result in a shell; "" if it has no shell."""
     return _SHELL.format(shell_reading("HANDLE")) if door is not None and door.has_shell else ""

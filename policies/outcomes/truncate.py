@@ -39,7 +39,7 @@ _LOOKED_AT = 1 << 18
 """Bytes of the head in which the structure is looked for."""
 
 _TRIES = 8
-"""The most attempts to shorten the head until the text is within its caps."""
+"""The most attempts to shorten the head until the text is within the caps."""
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:
@@ -47,8 +47,9 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def text(oversized: Oversized) -> str | None:
-    """The text within every size cap: first the structure is shortened, then the head; last, the commands are
-    left out. None if the head is the whole result and within the caps, or no text is within them."""
+    """The text, within every size cap: first the structure is shortened, then the head; as a last step the
+    commands are left out. None if the head is the whole result and within the caps, or if no text is within
+    the caps."""
     head = _head(oversized.head, oversized.policy.head_chars)
     if oversized.shown.chars <= len(head) and not _excess_chars(head, oversized):
         return None
@@ -121,14 +122,14 @@ extension mixin actor contract
 """
 _TYPE = re.compile(rf"\s*- (?:{'|'.join(_TYPES.split())}) [^\n]* \(line \d+\)$")
 _OFFERED = 3
-"""Files or directories that commands are offered for."""
+"""For how many files or directories commands are offered."""
 
 
 class _Seen(NamedTuple):
     """What the commands refer to. `head` is the text shown. `name` is the file or page, None if the arguments
-    do not say. The result begins at `first_line` of it. `symbol` is a name that it defines. `files` are those
-    of a search, `directories` and `extensions` those of a list of files, the largest first. `shown_matches`
-    are those in the head, 0 if they were not counted."""
+    do not say. The result begins at the file's `first_line`. `symbol` is a name that it defines. `files` are
+    those of a search, `directories` and `extensions` those of a list of files, the largest first.
+    `shown_matches` is the number of matches in the head, 0 if they were not counted."""
 
     oversized: Oversized
     head: str
@@ -142,7 +143,7 @@ class _Seen(NamedTuple):
 
     @property
     def next_line(self) -> int:
-        """The first line that is not shown whole."""
+        """The number of the first line that is not shown whole."""
         return self.first_line + self.head.count("\n")
 
 
@@ -153,7 +154,7 @@ def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) 
     kind = tool_kind_of(result)
     name = name_of(result)
     first = first_row(result, policy.offset_base)
-    # Types before functions: of a long file the functions of its first class would fill the list.
+    # Types before functions: the functions of a long file's first class would fill the list.
     lines = sorted(oversized.structure, key=lambda line: _TYPE.match(line) is None)
     symbol = next(filter(None, map(_NAMED.search, lines)), None)
     seen = _Seen(oversized, head, name, first, symbol[1] if symbol else "<pattern>")
@@ -180,7 +181,7 @@ def _heading(seen: _Seen, kind: ToolKind) -> str:
 
 
 def _distribution(seen: _Seen) -> tuple[str, list[str], _Seen]:
-    """The title and the lines of the list, and `seen` with what the commands name."""
+    """The title and lines of the list, and `seen` with the files and directories that commands name."""
     rows = seen.oversized.head.decode("utf-8", "ignore").splitlines()
     # The last line of the head may be cut.
     shown = seen.head.count("\n")
@@ -221,7 +222,7 @@ def _file(seen: _Seen) -> Iterator[str]:
 
 
 def _quoted(path: str) -> str:
-    """Returns the name in a form that no command takes for an option."""
+    """The path, quoted for a shell, in a form that no command takes for an option."""
     return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
@@ -250,7 +251,8 @@ def _grep(seen: _Seen) -> Iterator[str]:
 
 
 def _hidden_matches(seen: _Seen, pattern: str) -> Iterator[str]:
-    """Searches of what is not shown whole; of a file that is shown in part, the matches after these."""
+    """Searches in files and directories that are not shown whole. For a file that is shown in part, its
+    further matches."""
     for part in (*seen.files, *seen.directories):
         if part.shown == part.size:
             continue
@@ -258,7 +260,7 @@ def _hidden_matches(seen: _Seen, pattern: str) -> Iterator[str]:
             yield _next_matches(seen, pattern, part.name, part.shown)
         elif _path(part.name) != _path(seen.name):
             yield f"{_call(seen, 'grep_content', pattern=pattern, path=part.name)}  # {_sized(part, seen)}"
-    # Of rows that name no file, the arguments name it, or a folder, in which the order is not known.
+    # If the rows name no file, the arguments do. They may name a folder instead: then the order is unknown.
     if seen.name and posixpath.splitext(seen.name)[1] and not (seen.files or seen.directories):
         yield _next_matches(seen, pattern, seen.name, seen.shown_matches)
 
@@ -324,7 +326,7 @@ def _web_fetch(seen: _Seen) -> Iterator[str]:
 
 
 def _glob(seen: _Seen) -> Iterator[str]:
-    """Narrower patterns for what is not shown whole."""
+    """Narrower patterns for directories and extensions that are not shown whole."""
     pattern = pattern_of(seen.oversized.result) or "**/*"
     last = "*" if pattern.endswith("**") else posixpath.basename(pattern)
     directory = pattern.partition("*")[0].rpartition("/")[0] or seen.name
