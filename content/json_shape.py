@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from content.layout import few_values, spelled
+from content.tables import few_values, spelled
 
 _SAMPLED, _FIRST = 24, 12
 """The most elements of a list, and members of an object whose keys are ids, that are read."""

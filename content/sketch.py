@@ -13,7 +13,7 @@ import msgspec
 from content.describe import natural_language_of
 from content.formats.code import CodeFormat, definitions_in_order, source_noun
 from content.formats.hidden_parts import hidden_spans, without
-from content.formats.json import parsed_head
+from content.formats.json_tables import parsed_head
 from content.formats.log import GRAVEST, ends, level_of, levels_of_lines
 from content.formats.markup import TAGS_BETWEEN, WHOLE_TAG, page_headings
 from content.formats.prose import markdown_headings
@@ -21,8 +21,9 @@ from content.formats.table import dialect_in
 from content.json_rows import JsonRows
 from content.json_shape import json_shape_of, shape_of_rows
 from content.kind import Kind
-from content.layout import LINES, Column, Layout, Table, layout_of, spelled
+from content.layout import Layout, layout_of
 from content.source_text import SourceText
+from content.tables import LINES, Column, Table, spelled
 from content.text import SAMPLE_BYTES, clip, count_of, cut_head
 
 MAX_BYTES = 700

@@ -16,8 +16,8 @@ import duckdb
 from duckdb import DuckDBPyConnection, StatementType
 
 from content import MAX_EXPRESSION_CHARS
-from content.layout import quoted, spelled
 from content.patterns import matcher
+from content.tables import quoted, spelled
 from content.text import clip, count_of, listed, without_surrogates
 from domain.errors import BadQuery
 from extraction.query_tables import QueryColumn, Tables

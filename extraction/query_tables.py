@@ -14,21 +14,13 @@ import duckdb
 import msgspec
 from duckdb import DuckDBPyConnection
 
+from content.formats.json_tables import documents, rows_of
 from content.formats.table import cells_of
-from content.json_rows import JsonRows, decoded, rows_of
+from content.json_rows import JsonRows, decoded
 from content.kind import Kind
-from content.layout import (
-    PARSED_BYTES,
-    Delimited,
-    Documents,
-    Table,
-    documents,
-    layout_of,
-    quoted,
-    spelled,
-    unique,
-)
+from content.layout import layout_of
 from content.source_text import SourceText
+from content.tables import PARSED_BYTES, Delimited, Documents, Table, quoted, spelled, unique
 from content.text import count_of, without_surrogates
 from domain.errors import NotQueryable
 

@@ -134,8 +134,9 @@ def rows_of(text: str, tool_name: str, path: str | None, *, by_lines: bool) -> L
     if not by_lines and _ARRAY_OF_OBJECTS.match(text):
         return Elements()
     # Imported late: these take 50 ms, and only view caps need them.
-    from content.layout import Delimited, layout_of
+    from content.layout import layout_of
     from content.source_text import SourceText
+    from content.tables import Delimited
 
     data = text.encode()
     source = SourceText(data, tool_name, path)

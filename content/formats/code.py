@@ -9,8 +9,10 @@ from content.formats.format import Description, Format, Mark, Passage, Sample, W
 from content.formats.headers import header_of
 from content.formats.languages import CODE_LINE, Language, language_in, language_of
 from content.formats.prose import heading_levels
+from content.formats.text_tables import tables_in_code
 from content.kind import Kind
 from content.source import Source
+from content.tables import TablesAndNotes
 from content.text import clip, count_of
 
 _CODE = re.compile(
@@ -103,6 +105,9 @@ class CodeFormat(Format):
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = lines_around(data, passage)
         return Whole(start, end, passage.path, header_of(data, start, end))
+
+    def tables(self, source: Source) -> TablesAndNotes:
+        return tables_in_code(source)
 
     def shape(self, source: Source) -> Description:
         language, noun = language_of(source.path, source.data), source_noun(source)

@@ -3,7 +3,7 @@ values."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from content.formats.cuts import AIM, LEAST, REACH, EdgeFinder, cut, cut_passage
 from content.kind import Kind
 from content.source import Source
+from content.tables import Readers, TablesAndNotes, table_of_lines
 from content.text import cut_head
 from domain.errors import NotQueryable
 
@@ -125,6 +126,8 @@ class Format:
     kind: Kind
     noun: str
     """Completes the sentence "The data is …"."""
+    syntax = "data"
+    """Completes the sentence "This is not well-formed …"."""
     finds: tuple[EdgeFinder, ...] = ()
     """Finds places to cut, the best kind first."""
     passage_finds: tuple[EdgeFinder, ...] | None = None
@@ -190,9 +193,15 @@ class Format:
             f"`query` with SELECT … FROM data, whose columns are {columns}."
         )
 
-    def of_lines(self, source: Source) -> Mapping[str, Callable[[bytes], str | None]]:
-        """What SQL reads of each line besides its text, by the column names."""
+    def of_lines(self, source: Source) -> Readers:
+        """What SQL reads of each line besides its text."""
         return {}
+
+    def tables(self, source: Source) -> TablesAndNotes:
+        """What SQL reads besides the lines as they are. Raises ValueError, RecursionError, csv.Error and
+        NotQueryable if the data is not well-formed."""
+        readers = self.of_lines(source)
+        return ((table_of_lines(source, readers),) if readers else ()), ()
 
 
 def _path(around: list[tuple[int, str]]) -> str:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
-from pydantic_core import from_json
 
 from content.formats import sheets
 from content.formats.cuts import AIM, LEAST, MOST, REACH, EdgeFinder, cut, cut_passage, line_end
@@ -25,10 +24,20 @@ from content.formats.format import (
     group_of,
     within,
 )
-from content.formats.literal import value_of
+from content.formats.json_tables import (
+    cut_off,
+    only_data,
+    parsed_head,
+    tables_of_json,
+    tables_of_records,
+    tables_of_value,
+)
+from content.formats.literal import literal_json, value_of
 from content.formats.log import STAMP
+from content.json_rows import encoded
 from content.kind import Kind
 from content.source import Source
+from content.tables import TablesAndNotes
 from content.text import (
     DOUBLE_QUOTED,
     IN_DOUBLE_QUOTES,
@@ -451,40 +460,10 @@ _RECORD_LINE = re.compile(rb'^\{[ \t]*"[^\n]*\}[ \t\r]*$', re.MULTILINE)
 _RECORD = re.compile(rb'\{\s*".*\}\s*\Z|\[.*\]\s*\Z')
 
 
-def ends_early(data: bytes | str) -> bool:
-    """True for JSON whose only fault is that its end is missing."""
-    try:
-        from_json(data, cache_strings="none")
-    except ValueError as error:
-        return _is_at_end(error)
-    return False
-
-
-def _is_at_end(error: ValueError) -> bool:
-    return str(error).startswith("EOF ")
-
-
-def parsed_head(data: bytes) -> tuple[object, bool]:
-    """Returns the value of JSON that may be cut, or None, and True if the JSON is complete."""
-    try:
-        return from_json(data, cache_strings="none"), True
-    except ValueError as error:
-        is_cut = _is_at_end(error)
-    if not is_cut:
-        try:
-            # Lone surrogates, and deeper nesting.
-            return json.loads(data), True
-        except (ValueError, RecursionError):
-            pass
-    try:
-        return from_json(data, allow_partial="trailing-strings", cache_strings="none"), False
-    except (ValueError, RecursionError):
-        return None, False
-
-
 class JsonFormat(Format):
     kind = Kind.JSON
     noun = "JSON"
+    syntax = "JSON"
     finds: tuple[EdgeFinder, ...] = (_member,)
     # Passages of JSON with too many brackets for a walk.
     passage_finds = ()
@@ -525,6 +504,9 @@ class JsonFormat(Format):
         documents = _documents(source.take_text())
         return documents[0] if len(documents) == 1 else documents
 
+    def tables(self, source: Source) -> TablesAndNotes:
+        return tables_of_json(source)
+
 
 def _are_most_bytes(head: bytes) -> bool:
     """True for several records that make up nearly all of the bytes, such as records below a request."""
@@ -536,6 +518,7 @@ class RecordsFormat(JsonFormat):
     kind = Kind.NDJSON
     is_records = True
     noun = "JSON lines"
+    syntax = "NDJSON"
 
     def matches(self, sample: Sample) -> bool:
         """Records, one on each line, with few other lines between or before them; or documents that follow
@@ -590,6 +573,9 @@ class RecordsFormat(JsonFormat):
     def value(self, source: Source) -> object:
         return _records(source.take_text())
 
+    def tables(self, source: Source) -> TablesAndNotes:
+        return tables_of_records(source)
+
 
 class LiteralFormat(JsonFormat):
     """A list of tuples or another literal of Python, as clients of databases print it."""
@@ -598,6 +584,7 @@ class LiteralFormat(JsonFormat):
     is_doubtful = True
     is_written = True
     noun = "plain text"
+    syntax = "Python"
     has_structure = False
     finds = ()
 
@@ -616,6 +603,12 @@ class LiteralFormat(JsonFormat):
 
     def value(self, source: Source) -> object:
         return value_of(source.take_text())
+
+    def tables(self, source: Source) -> TablesAndNotes:
+        if source.is_whole:
+            return tables_of_value(encoded(self.value(Source(source.data))))
+        text = source.data.decode("utf-8", "ignore")
+        return only_data(tables_of_value(encoded(cut_off(literal_json(text)))))
 
 
 def _has_documents(head: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from itertools import dropwhile, islice
 
@@ -10,6 +10,7 @@ from content.formats.cuts import UNINDENTED, at_ends
 from content.formats.format import Description, Format, Sample
 from content.kind import Kind
 from content.source import Source
+from content.tables import Readers
 
 _TIMES = (
     (rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d", "%Y %m %d %H %M %S"),
@@ -243,7 +244,7 @@ class LogFormat(Format):
         if times := span(source):
             yield times
 
-    def of_lines(self, source: Source) -> Mapping[str, Callable[[bytes], str | None]]:
+    def of_lines(self, source: Source) -> Readers:
         read: dict[str, Callable[[bytes], str | None]] = {}
         first = _first_time(source.data[:_END])
         if first is not None and first.lastindex is not None:

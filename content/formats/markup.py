@@ -4,6 +4,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import starmap
 
 from content.formats.cuts import MOST, at_ends, at_starts, matches_in_slices
 from content.formats.format import (
@@ -17,9 +18,21 @@ from content.formats.format import (
     clipped_columns,
     within,
 )
+from content.formats.page_tables import PageTable, first_page_tables, page_tables
 from content.formats.prose import sentences
 from content.kind import Kind
 from content.source import Source
+from content.tables import (
+    SAMPLED,
+    Column,
+    Table,
+    TablesAndNotes,
+    lines_table,
+    sample_of,
+    type_of,
+    unique,
+    without_counts,
+)
 from content.text import clip
 
 TAG = re.compile(rb"<[^<>]{0,2000}>")
@@ -96,6 +109,23 @@ class HtmlFormat(Format):
         if has_sentences:
             start, end = within(passage, *sentences(data, start, end, TAGS_BETWEEN))
         return Whole(start, end, passage.path, columns=_heads_of_cells(data, start))
+
+    def tables(self, source: Source) -> TablesAndNotes:
+        read = page_tables if source.is_whole else first_page_tables
+        found = tuple(starmap(_of_page, enumerate(read(source.data.decode("utf-8", "replace")), 1)))
+        data = lines_table(source)._replace(name="data")
+        return without_counts((data, *found) if found else (), source), ()
+
+
+def _of_page(number: int, table: PageTable) -> Table:
+    columns = tuple(
+        Column(name, type_of(row[at] for row in table.rows[:SAMPLED]))
+        for at, name in enumerate(unique(table.names))
+    )
+    sample = sample_of(table.rows, columns)
+    return Table(
+        f"table{number}", columns, len(table.rows), sample, table.is_named, read=lambda: iter(table.rows)
+    )
 
 
 class XmlFormat(Format):

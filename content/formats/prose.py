@@ -21,8 +21,10 @@ from content.formats.format import (
 from content.formats.log import EVENT
 from content.formats.sheets import CELL_LINE
 from content.formats.table import RULE, is_over
+from content.formats.text_tables import tables_in_text
 from content.kind import Kind
 from content.source import Source
+from content.tables import TablesAndNotes
 from content.text import clip, count_of
 
 _TITLE = 80
@@ -87,6 +89,9 @@ class _ProseFormat(Format):
             start, end = within(passage, *sentences(data, start, end, _LINES_BETWEEN))
         header = header_above(data, start) or (list_heading(data, start) if has_sentences else None)
         return Whole(start, end, passage.path, header)
+
+    def tables(self, source: Source) -> TablesAndNotes:
+        return tables_in_text(source)
 
 
 class MarkdownFormat(_ProseFormat):

@@ -23,9 +23,22 @@ from content.formats.format import (
     lines_around,
 )
 from content.formats.languages import CODE_LINE
-from content.formats.printed import FOOTER, Printed, printed_in, printed_tables
+from content.formats.printed import FOOTER, Printed, are_dots, printed_in, printed_tables
 from content.kind import Kind
 from content.source import Source
+from content.tables import (
+    COUNTED_BYTES,
+    HEAD_BYTES,
+    SAMPLED,
+    Delimited,
+    Table,
+    TablesAndNotes,
+    columns_of,
+    lines_table,
+    sample_of,
+    table_of_cells,
+    without_counts,
+)
 from content.text import clip, count_of
 from domain.errors import NotQueryable
 
@@ -329,6 +342,7 @@ class TableFormat(Format):
     is_records = True
     is_doubtful = True
     noun = "a table"
+    syntax = "CSV"
     finds = (_row_end,)
 
     def matches(self, sample: Sample) -> bool:
@@ -398,6 +412,10 @@ class TableFormat(Format):
             start, end = table_start(source.data, dialect), table_end(source, dialect)
             source.data = source.data[start:end]
         return read_table(source.take_text(), dialect)
+
+    def tables(self, source: Source) -> TablesAndNotes:
+        dialect = dialect_in(source)
+        return _delimited(source, dialect) if dialect.is_separated else _printed_tables(source)
 
 
 def header_end(data: bytes) -> int:
@@ -691,3 +709,63 @@ def _number(cell: str) -> int | float | None:
         return int(cell)
     except ValueError:
         return float(cell)
+
+
+def _delimited(source: Source, dialect: Dialect) -> TablesAndNotes:
+    head = source.data if source.is_whole and len(source.data) <= HEAD_BYTES else source.data[:HEAD_BYTES]
+    notes: list[str] = []
+    start, end = table_start(source.data, dialect), table_end(source, dialect)
+    parsed = list(islice(split_rows(head[start:end].decode("utf-8", "replace"), dialect), SAMPLED + 1))
+    if not parsed:
+        raise ValueError("no rows")
+    is_named = is_header(parsed[0], parsed[1:])
+    names, first = (parsed[0], parsed[1:]) if is_named else ([""] * len(parsed[0]), parsed)
+    if is_named and is_doubtful_header(parsed[0], parsed[1:]):
+        notes.append("First row taken as names.")
+    notes += _left_out(source.data[:start].decode("utf-8", "replace").split("\n")[:-1], "above the header")
+    notes += _left_out(source.data[end:].decode("utf-8", "replace").split("\n"), "below the rows")
+    body = rows_start(source, dialect)
+    read = Delimited(dialect.mark.decode(), body, end, dialect.escape.decode())
+    columns = columns_of(names, first)
+    is_counted = source.is_whole and len(source.data) <= COUNTED_BYTES
+    count = row_count(source, dialect, body) if is_counted else None
+    return (Table("data", columns, count, sample_of(first, columns), is_named, read=read),), tuple(notes)
+
+
+def _left_out(lines: Sequence[str], where: str) -> list[str]:
+    """Returns a note about lines of text that are not rows."""
+    if all(map(_TOLD.fullmatch, filter(str.strip, lines))):
+        return []
+    count = len(lines) if where.startswith("above") else "\n".join(lines).strip().count("\n") + 1
+    are = "line {} is" if count == 1 else f"{count:,} lines {{}} are"
+    return [f"The {are.format(where)} only in lines."]
+
+
+_TOLD = re.compile(rf"sep=.\s*|{FOOTER.pattern}", FOOTER.flags)
+"""Lines whose statement about the table is already in the answer."""
+
+
+def _printed_tables(source: Source) -> TablesAndNotes:
+    """Tables with bars or white space between their cells: one is `data`, of several each has a name."""
+    try:
+        lines, found, end = printed_tables_of(source)
+    except NotQueryable:
+        return (), ("Only the beginning is a table: data has the lines.",)
+    if len(found) > 1:
+        tables = [
+            table_of_cells(f"table{number}", one.names, list(one.rows(lines)))
+            for number, one in enumerate(found, 1)
+        ]
+        return without_counts((lines_table(source)._replace(name="data"), *tables), source), ()
+    (made,) = found
+    sample = list(islice(made.rows(lines), SAMPLED))
+    columns = columns_of(made.names, sample)
+    notes = _left_out(lines[: made.first], "above the header") if made.is_below else []
+    notes += _left_out(lines[end:], "below the table") if source.is_whole else []
+    count = None
+    if source.is_whole and len(source.data) <= COUNTED_BYTES:
+        are_left_out = [are_dots(cells) for cells in made.every(lines)]
+        count = are_left_out.count(False)
+        notes += ["The program left out rows."] if count < len(are_left_out) else []
+    table = Table("data", columns, count, sample_of(sample, columns), read=lambda: made.rows(lines))
+    return (table,), tuple(notes)

@@ -10,10 +10,11 @@ from anyio.to_thread import run_sync
 from content.describe import extent, outline, source_of
 from content.formats.binary import File, opaque, readable, readable_runs
 from content.kind import Kind
-from content.layout import Table, layout_of, spelled
+from content.layout import layout_of
 from content.natural_language import language_of_text
 from content.patterns import Pattern
 from content.source_text import SourceText
+from content.tables import Table, spelled
 from content.text import clip, count_of, cut_head, decode_part, line_count
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, UnreadRange
 from extraction.asked_bytes import AskedBytes

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from content.layout import Layout, Table, layout_of, spelled, unique
+from content.layout import Layout, layout_of
 from content.source_text import SourceText
+from content.tables import Table, spelled, unique
 
 
 def read(text: str, total: int | None = None) -> Layout:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from content.layout import spelled
+from content.tables import spelled
 from tests.conftest import served
 from tests.content.ordinary_texts import SHAPES
 from tests.content.printed_outputs import OUTPUTS, Output
