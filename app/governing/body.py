@@ -8,20 +8,17 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import NamedTuple, TypeVar
 
 import anyio
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from app.masking.search_threads import SearchThreads
+from app.masking.result_masks import ResultMasks
 from app.models.known_models import SessionModel
-from content.redaction.detector import Detector
-from content.redaction.masks import Masked, Masks
-from content.redaction.search import SecretSearch
 from content.text import line_count
 from content.threads import LONG_BYTES, in_thread_if_long
 from content.tokens import SLICE_CHARS, Meter, TokenMeter, measure
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
-from domain.structs import frozen_struct, replace
+from domain.structs import frozen_struct
 from policies import view
 from policies.decide import passing_tokens
 from policies.oversized import Ends
@@ -56,23 +53,16 @@ class Body(Struct, eq=False):
     _tokenizer: Tokenizer
     _policy: Policy
     _counting: anyio.CapacityLimiter
-    _searches: SearchThreads
     _result: ToolResult
     _budget: Budget
-    _detector: Detector | None = None
-    _masks: Masks | None = None
-    _masked: Masked | None = None
-    _blocks: bytes = b""
-    _block_masks: Masks | None = None
-    masked_blocks: bytes | None = None
-    """The content blocks with masks; None if they have none."""
+    masks: ResultMasks
+    """They are found while the content is read, and applied to all later reads."""
     _is_judged: bool = True
     _view: View | None = None
     _meter: Meter | None = None
     _held: list[bytes] = []
     _held_bytes: int = 0
     _text: str | None = None
-    _bytes: int = 0
     _last: bytes = b""
     _sha256: str = ""
     _draft: Draft | None = None
@@ -98,14 +88,10 @@ class Body(Struct, eq=False):
             return None
         data = text.encode()
         is_over = self._is_over(len(data), len(text))
-        if self._detector is not None:
-            search = SecretSearch(self._detector)
-            search.hold(data)
-            self._masks = search.finish_at_once()
-            if self._masks is None:
-                return None
+        if not self.masks.search_at_once(data):
+            return None
         self._held = [data]
-        self._held_bytes = self._bytes = len(data)
+        self._held_bytes = len(data)
         self._last = data[-TAIL_BYTES:]
         if not is_over and len(text) <= SLICE_CHARS:
             return measure(data, self._tokenizer, text)
@@ -118,8 +104,6 @@ class Body(Struct, eq=False):
     async def fill(self, content: str | AsyncIterator[bytes | str]) -> Measure:
         """Reads and measures all of the content. Raises InvalidUtf8, and errors of the chunks and of the
         store."""
-        search = None if self._detector is None else SecretSearch(self._detector)
-        tenant = self._result.key.tenant
         async for piece in _alone(content) if isinstance(content, str) else content:
             text = piece if isinstance(piece, str) else None
             chunk = piece.encode() if isinstance(piece, str) else piece
@@ -129,9 +113,7 @@ class Body(Struct, eq=False):
                 await self._weigh(self._meter, chunk, text)
             else:
                 self._text = text
-            if search is not None:
-                search.hold(chunk)
-                await self._searches.look(tenant, search)
+            await self.masks.search(chunk)
             if self._view is not None:
                 await self._look(self._view, chunk if text is None else text)
             before = self._last if len(chunk) < TAIL_BYTES else b""
@@ -140,66 +122,17 @@ class Body(Struct, eq=False):
             self._held_bytes += len(chunk)
             if self._held_bytes > HELD_BYTES:
                 await self._spill()
-        if search is not None:
-            self._masks = await self._searches.finish(tenant, search)
+        await self.masks.finish()
         if self._view is not None:
             self._view.finish()
         if self._meter is None:
-            measured = measure(b"".join(self._held), self._tokenizer, self._text)
-        else:
-            measured = await self._finished(self._meter)
-        self._bytes = measured.bytes
-        return measured
+            return measure(b"".join(self._held), self._tokenizer, self._text)
+        return await self._finished(self._meter)
 
     @property
     def is_viewed(self) -> bool:
         """True if the view caps leave something out."""
         return self._view is not None and self._view.cuts
-
-    async def search_blocks(self, blocks: Raw) -> None:
-        """The content blocks, as JSON, whose text the content is: their names, links and other members are
-        shown too if it passes."""
-        if self._detector is not None:
-            tenant = self._result.key.tenant
-            self._blocks = bytes(blocks)
-            self._block_masks = await self._searches.masks_of(tenant, self._detector, self._blocks)
-
-    @property
-    def may_have_secrets(self) -> bool:
-        """False if `mask` need not be called."""
-        return bool(self._masks or self._block_masks)
-
-    async def mask(self, key: bytes) -> None:
-        """Masks all later reads; `publish` stores the content as it came. `key` is that of the session."""
-        if self._masks:
-            self._masked = Masked(self._masks, self._bytes, key)
-        if self._block_masks:
-            tenant = self._result.key.tenant
-            shown = await self._searches.masked_json(tenant, self._blocks, self._block_masks, key)
-            self.masked_blocks = None if shown == self._blocks else shown
-
-    @property
-    def has_masked_text(self) -> bool:
-        return self._masked is not None
-
-    @property
-    def has_secrets(self) -> bool:
-        """Whether its texts, or the members that are shown if it passes, hold a secret."""
-        return self._masked is not None or self.masked_blocks is not None
-
-    @property
-    def passes_with_masks(self) -> bool:
-        return (self._masked if self._block_masks is None else self.masked_blocks) is not None
-
-    @property
-    def redacted(self) -> dict[str, int] | None:
-        """How many secrets of each kind are masked if it passes; None if there are none."""
-        masks = self._masks if self._block_masks is None else self._block_masks
-        return masks.counts if masks is not None and self.passes_with_masks else None
-
-    def as_read(self, measure: Measure) -> Measure:
-        """The measure with the bytes that are read with masks."""
-        return measure if self._masked is None else replace(measure, bytes=self._masked.size)
 
     async def viewed(self) -> Viewed:
         """Measures what the view caps and the masks leave, by reading the content again."""
@@ -221,16 +154,16 @@ class Body(Struct, eq=False):
 
     async def content(self) -> bytes:
         """The whole content in memory, for an answer that returns it."""
-        if self._masked is None and self._draft is None and len(self._held) == 1:
+        if not self.masks.are_in_content and self._draft is None and len(self._held) == 1:
             return self._held[0]
         return b"".join([chunk async for chunk in self._read()])
 
     async def ends(self, wanted: Ends, *, viewed: bool) -> tuple[bytes, bytes]:
         """The first and the last bytes of the content, or of what the view caps leave."""
-        if not viewed and self._masked is None and self._draft is None and len(self._held) == 1:
+        if not viewed and not self.masks.are_in_content and self._draft is None and len(self._held) == 1:
             (whole,) = self._held
             return whole[: wanted.head], whole[-wanted.tail :] if wanted.tail else b""
-        is_kept = not viewed and self._masked is None and wanted.tail <= TAIL_BYTES
+        is_kept = not viewed and not self.masks.are_in_content and wanted.tail <= TAIL_BYTES
         tail = self._last[-wanted.tail :] if is_kept and wanted.tail else b""
         if is_kept:
             wanted = wanted._replace(tail=0)
@@ -262,15 +195,8 @@ class Body(Struct, eq=False):
     async def _look(self, through: View, piece: str | bytes) -> str:
         return await in_thread_if_long(len(piece), through.feed, piece, limiter=self._counting)
 
-    async def _read(self) -> AsyncGenerator[bytes]:
-        at = 0
-        async for chunk in self._stored():
-            if self._masked is None:
-                yield chunk
-            else:
-                async for piece in self._masked.pieces(chunk, at):
-                    yield piece
-            at += len(chunk)
+    def _read(self) -> AsyncGenerator[bytes]:
+        return self.masks.apply(self._stored())
 
     async def _stored(self) -> AsyncGenerator[bytes]:
         if self._kept is not None:

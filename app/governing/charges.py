@@ -84,9 +84,9 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
 
 def _details(decision: Decision, measured: MeasuredResult) -> EntryDetails:
     measure, sent_total, door = measured.measure, measured.result.truncated_total, measured.result.door
-    redacted = measured.body.redacted
+    redacted = measured.body.masks.counts_in_passing
     if decision.text is not None:
-        redacted = masks_in(decision.text) if measured.body.has_secrets else None
+        redacted = masks_in(decision.text) if measured.body.masks.has_masks else None
     return EntryDetails(
         tool_output_handle=str(decision.handle) if decision.handle else None,
         tool_output_reason=None if decision.text is None else decision.trigger,

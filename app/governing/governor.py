@@ -57,16 +57,14 @@ async def govern(
     model, entered = await _entered(result, rt)
     policy = rt.policies.policy(result.tool_name, entered.session.policy, result.policy, result.door)
     budget = entered.session.budget(model.window, model.enforce)
-    detector = rt.redactions.detector(policy)
-    body = Body(
-        rt.store, model.tokenizer, policy, rt.counting, rt.redactions.searches, result, budget, detector
-    )
+    masks = rt.redactions.masks_of(result, policy)
+    body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget, masks)
     try:
         measure = body.fill_at_once(content) or await body.fill(content)
         if blocks is not None:
-            await body.search_blocks(blocks)
+            await masks.search_blocks(blocks)
         measured = MeasuredResult(result, entered.session, model, policy, body, measure, None, budget)
-        if body.is_viewed or body.may_have_secrets:
+        if body.is_viewed or masks.has_secrets:
             measured = await _as_shown(measured, rt, is_retry=entered.receipt is not None)
         call = _Governing(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
@@ -80,9 +78,9 @@ async def govern(
 async def _as_shown(measured: MeasuredResult, rt: Runtime, *, is_retry: bool) -> MeasuredResult:
     """Masks the secrets, and measures what the masks and the view caps leave, unless it is a retry."""
     body, policy = measured.body, measured.policy
-    if body.may_have_secrets:
-        await body.mask(await rt.redactions.keys.key_of(measured.session))
-    if is_retry or not (body.is_viewed or body.has_masked_text):
+    if body.masks.has_secrets:
+        await body.masks.mask(await rt.redactions.keys.key_of(measured.session), measured.measure.bytes)
+    if is_retry or not (body.is_viewed or body.masks.are_in_content):
         return measured
     viewed = await body.viewed()
     return replace(measured, viewed=viewed, policy=view.with_size_cap(policy) if body.is_viewed else policy)
@@ -326,7 +324,7 @@ class _Governing:
         text = receipt.text
         if text is None and (content is None and self.hold is not None):
             content = await self.content(self.hold)
-        if text is None and body.passes_with_masks:
+        if text is None and body.masks.are_in_passing:
             text = (await body.content() if content is None else content).decode()
         outcome = Outcome(
             kind=entry.outcome or OutcomeKind.PASS,
@@ -350,7 +348,7 @@ class _Governing:
         self.rt.observer.governed(self.measured.result, outcome, entry.tokens_out, seconds)
         if text is None:
             return GovernedResult(outcome, content)
-        masked = body.masked_blocks
+        masked = body.masks.blocks
         return GovernedResult(outcome, None, masked if receipt.text is None else None, masked)
 
     def _stored_result(self) -> StoredResult:

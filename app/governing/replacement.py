@@ -98,7 +98,7 @@ class Replacing(NamedTuple):
         # The handle message names the whole result, and a file only where no tool is known.
         is_message = outcome is OUTCOMES[OutcomeKind.STORE]
         body = self.measured.body
-        shown = body.as_read(measure) if is_message else self.measured.shown
+        shown = body.masks.measure(measure) if is_message else self.measured.shown
         budget = self.measured.budget
         if trigger is Trigger.RESERVE_FAILED and outcome is OUTCOMES[OutcomeKind.REJECT]:
             budget = await self._budget_now()
@@ -107,7 +107,7 @@ class Replacing(NamedTuple):
         head, tail = await body.ends(ends, viewed=shown is not measure and not is_message)
 
         # Stored bodies have no masks.
-        names_file = not body.has_secrets and not (is_message and names_tool(policy, result.door))
+        names_file = not body.masks.has_masks and not (is_message and names_tool(policy, result.door))
 
         def write() -> str | None:
             oversized = Oversized(

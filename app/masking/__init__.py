@@ -1,1 +1,1 @@
-"""What the policy redacts: the masks of stored results, and the threads that search for secrets."""
+"""What the policy redacts: the masks of results, and the threads that search for secrets."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 
+from app.masking.result_masks import ResultMasks
 from app.masking.search_threads import SearchThreads
 from content.greppable import needs_view
 from content.redaction.detector import Detector
@@ -18,7 +19,7 @@ from domain.doors import Door
 from domain.errors import StorageError
 from domain.handles import SessionKey
 from domain.ports import BodyReader, Ledger, ResultStore
-from domain.results import StoredResult
+from domain.results import StoredResult, ToolResult
 from policies.book import PolicyBook
 from policies.policy import Policy
 
@@ -147,6 +148,10 @@ class Redactions:
         """Returns the detector of secrets for a result; None if the policy redacts nothing."""
         names = policy.redact if stored is None else (*policy.redact, *stored.redact)
         return self._policies.detector(frozenset(names)) if names else None
+
+    def masks_of(self, result: ToolResult, policy: Policy) -> ResultMasks:
+        """Returns the masks of a result that is not governed yet. There are none."""
+        return ResultMasks(self.detector(policy), self.searches, result.key.tenant)
 
     def of_result(
         self, session: Session, policy: Policy, stored: StoredResult | None = None
