@@ -1,6 +1,6 @@
-"""Stores of bodies and ledgers: a file or folder for each, chosen by the scheme of its URL.
+"""Stores of bodies and ledgers: a file or folder for each kind, chosen by the scheme of its URL.
 
-A backend is imported where it is opened."""
+A backend is imported when it is opened."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -58,7 +58,7 @@ async def open_store(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
 
 @contextmanager
 def _naming(setting: str) -> Iterator[None]:
-    """The error of a backend about a URL names the setting that holds it."""
+    """Puts the name of the setting before the text of a backend's ConfigError."""
     try:
         yield
     except ConfigError as error:
@@ -68,7 +68,7 @@ def _naming(setting: str) -> Iterator[None]:
 
 
 def check_urls(store: str, ledger: str) -> None:
-    """Raises ConfigError for a URL that no backend takes. Connects to nothing."""
+    """Raises ConfigError for a URL that no backend accepts. Does not connect."""
     for setting, openers, url in (
         ("SPILLGATE_STORAGE_URL", STORES, store),
         ("SPILLGATE_LEDGER_URL", LEDGERS, ledger),
@@ -111,7 +111,7 @@ def _needing(package: str, message: str) -> Iterator[None]:
 
 
 def sealed_store(store: ResultStore, ring: KeyRing) -> ResultStore:
-    """Encrypts what `store` keeps. Raises ConfigError without the package that does it."""
+    """Encrypts what `store` keeps. Raises ConfigError without the package that encrypts."""
     check_sealing()
     from storage.sealed.store import SealedStore
 
@@ -126,7 +126,7 @@ def sealed_ledger(ledger: Ledger, ring: KeyRing) -> Ledger:
 
 
 def shared_clock_of(*ports: ResultStore | Ledger) -> SharedClock | None:
-    """The clocks of the servers that they are in. None if they are on this machine."""
+    """The clock, or clocks, of the servers behind these ports. None if they are all on this machine."""
     clocks = {one.software: one for port in ports if (one := getattr(port, "shared_clock", None))}
     if len(clocks) > 1:
         return BothClocks(*clocks.values())
@@ -157,8 +157,8 @@ def _body_in(url: str, tenant: str, handle: Handle) -> str:
 
 
 async def _connected(url: str) -> "RedisConnection":
-    """Raises ConfigError if Redis holds data with another schema. If Redis does not answer now, every
-    operation raises StoreUnavailable until it does, or if its schema then is another one."""
+    """Raises ConfigError if Redis holds data with another schema. If Redis does not answer now, each
+    operation raises StoreUnavailable until it does, and after that too if its schema is another one."""
     # redis-py is imported only where a URL asks for it.
     from storage.redis.connection import open_redis
 
@@ -229,7 +229,7 @@ async def _open_postgres(url: str, options: LedgerOptions) -> Ledger:
 
 
 async def copy_to_postgres(source: Ledger, target: Ledger, now: int) -> "AsyncIterator[Copied]":
-    """Copies a ledger of another kind. Raises ConfigError for a target that is none, or not empty."""
+    """Copies a ledger of another kind. Raises ConfigError if the target is not PostgreSQL, or not empty."""
     _parse_postgres("postgresql://host/database")
     from storage.postgres.copying import copy
     from storage.postgres.ledger import PostgresLedger
@@ -274,7 +274,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     **dict.fromkeys(REDIS_SCHEMES, _parse_redis),
     **dict.fromkeys(OBJECT_SCHEMES, _parse_objects),
 }
-"""Each raises ConfigError, or ValueError for what is not a URL."""
+"""What checks the URLs of a scheme. Raises ConfigError, or ValueError for a text that is not a URL."""
 
 
 def _chosen(openers: dict[str, Opener], url: str, setting: str) -> Opener:

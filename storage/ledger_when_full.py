@@ -1,9 +1,9 @@
-"""A ledger around another one, for the time in which that one has no room: its disk or its Redis is full.
+"""Wraps a ledger, and stands in for it while the ledger's disk or server is full.
 
-Results that pass and readings are then charged in memory and counted; what changes a session is held in
-memory. The tokens go into the next charge of the session that the ledger takes, the changes before it. A
-sweep appends one entry for each session and day in place of those that are missing. A restart before forgets
-all of it.
+Passing results and readings are then charged and counted in memory, and changes of sessions are held in
+memory. Before the next charge of a session that the ledger accepts, its changes are written, and its tokens
+are added to that charge. A sweep appends one entry for each session and day, in place of the missing ones. A
+restart before that loses all of it.
 """
 
 import logging
@@ -37,8 +37,8 @@ ChargeCall = Callable[[Charge], Awaitable[Receipt | None]]
 MOST_SESSIONS = 10_000
 MOST_FINDINGS = 1_000
 MOST_FINDING_CHARS = 4_096
-"""A longer text is not held in memory. The list of readable sessions and the words of a question are
-shorter."""
+"""Longer texts are not held in memory. The two that must not be lost are shorter: the list of readable
+sessions and the words of a question."""
 
 log = logging.getLogger("spillgate.storage")
 
@@ -71,8 +71,8 @@ class _Held:
 
 
 class Pending(NamedTuple):
-    """How many results and readings wait for an entry in the ledger, and the time (Unix ms) of the first and
-    of the last of them."""
+    """How many results and readings have no entry in the ledger yet, and the times (Unix ms) of the first and
+    the last of them."""
 
     since: int
     until: int
@@ -81,8 +81,8 @@ class Pending(NamedTuple):
 
 
 class UnrecordedLedger(LedgerAround):
-    """`note` is called with each entry that the ledger did not take. The quotas of tenants hold for results,
-    and readings go on past them too."""
+    """`note` is called with each entry that the ledger did not accept. A tenant's quota still refuses
+    results; readings go on past it."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class UnrecordedLedger(LedgerAround):
         return found
 
     def cost_usd(self, tenant: str, since: int = 0, session_id: str | None = None) -> float:
-        """US dollars for model calls since that time (Unix ms) that the ledger does not have."""
+        """US dollars of model calls since `since` (Unix ms) whose entries the ledger does not have."""
         return sum(
             one.cost_usd
             for one in self._unrecorded()
@@ -215,7 +215,7 @@ class UnrecordedLedger(LedgerAround):
 
     async def _charged(self, charge: Charge, *, forced: bool) -> Receipt | None:
         """Charges in memory."""
-        session = session_rules.admitted(await self.session(charge.key), charge)
+        session = session_rules.session_to_charge(await self.session(charge.key), charge)
         budget = session.budget(charge.default_window, charge.enforce)
         if not forced and not budget.fits(charge.tokens):
             return None
@@ -299,7 +299,7 @@ class UnrecordedLedger(LedgerAround):
         return await self._inner.delete_tenant(tenant)
 
     async def record(self) -> None:
-        """Writes what is held, as far as the ledger takes it."""
+        """Writes what is held, as far as the ledger accepts it."""
         try:
             for key, held in list(self._held.items()):
                 await self._write(key, held)
@@ -334,8 +334,8 @@ class UnrecordedLedger(LedgerAround):
         return self._held.pop(key, None) or _Held(self._clock())
 
     def _note(self, entry: AccountingEntry) -> None:
-        """Adds the entry to the one that stands for all of its session and day. The sessions past
-        MOST_SESSIONS count as the default session of their tenant."""
+        """Adds the entry to the sum of its session and day. Sessions past MOST_SESSIONS count as the default
+        session of their tenant."""
         self._note_entry(entry)
         key, day = SessionKey(entry.tenant, entry.session_id), entry.timestamp // DAY_MS
         if (key, day) not in self._entries and len(self._entries) >= MOST_SESSIONS:
@@ -373,8 +373,8 @@ def _sum(before: AccountingEntry, entry: AccountingEntry) -> AccountingEntry:
 
 
 def _goes_on(charge: Charge, error: StoreFull | TooManySessions) -> bool:
-    """Returns whether the charge is made in memory: that of a reading, and that of a result that passes,
-    unless its tenant has reached a quota."""
+    """Returns whether the charge is made in memory: always for a reading; for a passing result, unless its
+    tenant has reached a quota."""
     if charge.entry.type is not EntryType.TOOL:
         return True
     return charge.text is None and not isinstance(error, TenantFull | TooManySessions)

@@ -1,4 +1,4 @@
-"""The reference implementation: a store in the memory of this process. Its contents end with the process."""
+"""A store in the memory of this process: the reference implementation. Its contents end with the process."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,5 +1,5 @@
-"""Operations of one server within bounds: how many run at once, how long each may take, and that nothing is
-sent to a server that does not answer."""
+"""Bounds the operations of one server: how many run at once, and how long each may take. Sends nothing to a
+server that does not answer."""
 
 import asyncio
 import time
@@ -13,28 +13,28 @@ from domain.errors import StorageError, StoreBusy, StoreUnavailable
 T = TypeVar("T")
 
 REQUEST_SECONDS = 0.8
-"""Where the URL has no `timeout`: the bound of an operation, and of all slow answers that one request waits
-for. A caller gets a 503 within a second, however many operations its request takes."""
+"""The bound of an operation, if the URL has no `timeout`. It also bounds the time that one request waits for
+slow answers in all: a caller gets a 503 within a second, however many operations its request takes."""
 
 BUSY_SECONDS = 0.3
-"""The share of that time in which an operation waits for a free connection."""
+"""The part of that time in which an operation waits for a free connection."""
 
 CONNECT_SECONDS = 0.5
 """The most seconds for opening a connection."""
 
 AWAY_SECONDS = 1.0
-"""The seconds for which nothing is sent to a server that did not answer. Then one caller tries it."""
+"""The seconds for which nothing is sent to a server that did not answer. After them, one caller tries it."""
 
 _QUICK = 0.25
 """The share of the bound in which an answer is not slow."""
 
 _LEAST = 0.5
-"""The share that must be left; with less, no further operation is sent."""
+"""The share of the bound that must be left; with less, no further operation is sent."""
 
 _FRESH_SECONDS = 5.0
 
 _slow: ContextVar[tuple[float, float]] = ContextVar("server_slow", default=(0.0, float("-inf")))
-"""The seconds that the running request has waited for slow answers, and when it got the last of them."""
+"""How many seconds the running request has waited for slow answers, and when the last of them came."""
 
 
 class BoundedServer(ABC):
@@ -45,8 +45,8 @@ class BoundedServer(ABC):
     def __init__(
         self, max_connections: int, named: str, seconds: float | None = None, *, may_take_long: bool = False
     ) -> None:
-        """`named` is its address in the log. `seconds`: the bound of an operation. `may_take_long`: what it
-        takes does not count as waiting for slow answers."""
+        """`named` is the server's address in the log. `seconds`: the bound of an operation. `may_take_long`:
+        the time of its operations does not count as waiting for slow answers."""
         self.named = named
         self.running = self.waiting = 0
         self._gate = asyncio.Semaphore(max_connections)
@@ -61,7 +61,7 @@ class BoundedServer(ABC):
 
     @abstractmethod
     def _is_unreachable(self, error: BaseException) -> bool:
-        """Returns whether no server answered, so that the next operation would also wait without result."""
+        """Returns whether no server answered, so that the next operation would wait in vain, too."""
 
     @property
     def is_away(self) -> bool:
@@ -106,7 +106,8 @@ class BoundedServer(ABC):
         return done
 
     async def _wait_for_connection(self) -> None:
-        """Takes one of the connections. A pool of a driver cannot tell how many callers wait."""
+        """Takes one of the connections. Not left to the driver's pool, which does not report how many callers
+        wait."""
         if not self._gate.locked():
             await self._gate.acquire()
             return

@@ -1,4 +1,4 @@
-"""Cursors: opaque to the caller; each names what it pages through."""
+"""Cursors of pages: opaque to the caller. Each contains the name of the list for which it is valid."""
 
 import base64
 import binascii

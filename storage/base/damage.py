@@ -1,4 +1,4 @@
-"""Detects and names what is damaged: infos of results with a checksum, and one log warning for each place."""
+"""Detects damaged infos of results by a checksum, and warns once in the log about each damaged place."""
 
 import logging
 import threading
@@ -23,7 +23,7 @@ class DamagedInfo(ValueError):
 
 
 class TornInfo(DamagedInfo):
-    """Its checksum does not match: it was not written to its end, or was changed since."""
+    """The checksum does not match: the info was not written to its end, or was changed since."""
 
 
 def encode_info(info: object) -> bytes:
@@ -52,15 +52,15 @@ def _checksum(line: bytes) -> bytes:
 
 
 class Notices:
-    """Thread-safe. Remembers the last 10,000 names that were warned about."""
+    """Warns about each name once. Thread-safe. Remembers the last 10,000 names."""
 
     def __init__(self) -> None:
         self._warned: dict[str, None] = {}
         self._lock = threading.Lock()
 
     def warn(self, path: str, what: str) -> None:
-        """`path` is relative to the root, or a key of Redis, and is the subject of the message; `what` is the
-        rest of it."""
+        """`path`, relative to the root, or a key of Redis, is the subject of the message; `what` is the rest
+        of the sentence."""
         with self._lock:
             if path in self._warned:
                 return

@@ -1,4 +1,4 @@
-"""Pages of sessions, those that were used last first: by the time of their last use, then by id."""
+"""Pages of sessions, the most recently used first: ordered by last use, then by id."""
 
 from collections.abc import Iterable
 from heapq import nsmallest

@@ -43,7 +43,8 @@ def make_directories(path: Path) -> None:
 
 
 def used_share(path: Path) -> float:
-    """Returns what is used of the file system that holds `path`, as `df` shows it; 0 if it cannot say."""
+    """Returns the used share (0 to 1) of the file system that holds `path`, as `df` shows it; 0 if it is
+    unknown."""
     try:
         status = os.statvfs(path)
     except OSError:
@@ -53,7 +54,7 @@ def used_share(path: Path) -> float:
 
 
 class WatchedPath:
-    """Remembers what is at `path` now. Error messages call it `name`."""
+    """Remembers which file is at `path` now. Error messages call it `name`."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._path = str(path)
@@ -61,7 +62,7 @@ class WatchedPath:
         self._opened = _identity(self._path)
 
     def check(self) -> None:
-        """Raises StoreUnavailable if the path names another file now, or none. Costs one `stat`."""
+        """Raises StoreUnavailable if another file is at the path now, or none. Costs one `stat`."""
         if _identity(self._path) != self._opened:
             raise StoreUnavailable(
                 f"{self._name} was deleted or replaced while the service was using it. Nothing is written "

@@ -1,4 +1,5 @@
-"""Bytes that a store may hold, of all tenants and of each; past them StoreFull, TenantFull (507)."""
+"""The bytes that a store may hold, of all tenants and of each one; past them StoreFull or TenantFull
+(507)."""
 
 import threading
 from collections import Counter
@@ -19,8 +20,8 @@ class Quota:
         self._lock = threading.Lock()
 
     def take(self, tenant: str, size: int) -> None:
-        """Adds `size`. Raises StoreFull, or TenantFull if only this tenant has no room for it: then nothing
-        is added."""
+        """Adds `size` bytes. Raises StoreFull, or TenantFull if only this tenant has no room; then nothing is
+        added."""
         most = self.most(tenant)
         with self._lock:
             used = self._used.get(tenant, 0)
@@ -72,8 +73,8 @@ class Quota:
 
 
 class SharedQuota(Quota):
-    """The quota of a store that several processes use. The store counts what is published; the drafts of this
-    process are counted here."""
+    """The quota of a store that several processes use. The store counts published bytes; this class adds the
+    drafts of this process."""
 
     def __init__(self, max_bytes: int, quota_of: QuotaOf = unbounded) -> None:
         super().__init__(max_bytes, quota_of)

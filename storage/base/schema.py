@@ -1,4 +1,4 @@
-"""The schema of what a store or a ledger keeps, and the version that wrote it: another schema is refused."""
+"""The schema of a store or a ledger, and the version that wrote it. Another schema is refused."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from domain.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a store or a ledger says of itself. `written_by` is "" if it does not name a version."""
+    """The mark that a store or a ledger keeps. `written_by` is "" if the mark names no version."""
 
     number: int
     written_by: str = __version__

@@ -26,11 +26,11 @@ IDLE_MS = PERIOD_MS[GroupBy.HOUR]
 """An idle session may be deleted to make room for a new one. It is idle after this time without use, or after
 a quarter of the retention if that is shorter."""
 ROLLED_TO = 0.9
-"""The share of `ledger_max_bytes` that is used after the oldest entries went into sums."""
+"""The share of `ledger_max_bytes` that remains in use after the oldest entries were merged into sums."""
 IDLE_SHARE = 0.02
-"""The share of `max_sessions` that is deleted at once, of idle sessions."""
+"""How many idle sessions are deleted at once, as a share of `max_sessions`."""
 SESSION_BYTES = 1024
-"""Bytes that a session counts for, without its policy and model name."""
+"""The bytes for which a session counts, without its policy and the name of its model."""
 
 
 class LedgerOptions(TypedDict):
@@ -42,7 +42,7 @@ class LedgerOptions(TypedDict):
 
 
 class LedgerBase(ABC):
-    """What all ledgers have: a clock, retentions and quotas; reserving and settling as one method."""
+    """What all ledgers share: a clock, retentions and quotas; and one method that reserves and settles."""
 
     def __init__(self, **options: Unpack[LedgerOptions]) -> None:
         self._clock = options["clock"]
@@ -59,7 +59,7 @@ class LedgerBase(ABC):
 
     @abstractmethod
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
-        """Reserves; settles if `forced`, and then returns a receipt."""
+        """Reserves; or settles if `forced`, and then always returns a receipt."""
 
     def reserve(self, charge: Charge) -> Coroutine[Any, Any, Receipt | None]:
         return self._charge(charge, forced=False)
@@ -108,7 +108,7 @@ def enter_retry(
 
 
 def session_usage(session: Session) -> LedgerUsage:
-    """Returns what the session counts for in the quota of its tenant, without entries and findings."""
+    """Returns how much of its tenant's quota a session uses, without its entries and findings."""
     texts = len((session.policy or "").encode()) + len(session.model or "")
     return LedgerUsage(int(session.ended_at is None), SESSION_BYTES + texts)
 
@@ -119,7 +119,7 @@ def counts_alike(one: Session, other: Session) -> bool:
 
 
 def entry_bytes(packed: bytes | bytearray, text: str | None) -> int:
-    """Returns the bytes that an entry counts for. `packed` is its JSON, counted twice because columns and
+    """Returns the bytes for which an entry counts. `packed` is its JSON, counted twice because columns and
     indexes repeat parts of it; `text` is stored with the receipt of a named call."""
     return 2 * len(packed) + text_bytes(text)
 
@@ -129,8 +129,8 @@ def text_bytes(text: str | None) -> int:
 
 
 def is_admitted(entry: AccountingEntry) -> bool:
-    """The entry is not that of a result: reading goes on past the quota of bytes, and its entry is kept, for
-    which older ones go into sums."""
+    """True for entries other than those of results: reading goes on past the quota of bytes. Their entries
+    are kept, and older entries are merged into sums to make room."""
     return entry.type is not EntryType.TOOL
 
 
@@ -144,7 +144,7 @@ def check_room(usage: LedgerUsage, quota: TenantQuota, *, opens: bool, admitted:
 
 
 def surplus_bytes(usage: LedgerUsage, quota: TenantQuota) -> int:
-    """Returns the bytes to delete once the tenant has reached its bound; 0 before."""
+    """Returns the bytes to delete once the tenant has reached its quota; 0 before."""
     return surplus(usage.bytes, quota.ledger_max_bytes)
 
 
@@ -154,7 +154,7 @@ def surplus(used: int, most: int) -> int:
 
 
 def largest_first(usages: Mapping[str, LedgerUsage]) -> list[str]:
-    """The tenants in the order in which their entries are deleted at the bound of all tenants together."""
+    """The tenants in the order in which entries are deleted when all tenants together reach the bound."""
     return sorted(usages, key=lambda tenant: -usages[tenant].bytes)
 
 
@@ -175,9 +175,9 @@ def idle_to_delete(usage: LedgerUsage, quota: TenantQuota) -> int:
 
 
 def with_retry_time(error: SpillgateError, idle_at: int | None, now: int) -> SpillgateError:
-    """Writes into the error of a full quota when the client may try again, and returns it. `idle_at` (Unix
-    ms): when the next session becomes idle and may be deleted. None: there is no such session, and a later
-    attempt fails too."""
+    """Returns the error of a full quota with the time at which the client may try again. `idle_at` (Unix ms):
+    when the next session becomes idle and may be deleted; None if there is no such session, so that a later
+    attempt fails, too."""
     error.retryable = idle_at is not None
     error.retry_after = None if idle_at is None else max(1, -(-(idle_at - now) // 1000))
     return error
@@ -193,7 +193,8 @@ def opened(session: Session | None, key: SessionKey, change: SessionChange, now:
 
 
 def ended(session: Session, now: int) -> Session:
-    """The default session is emptied instead. It keeps its declared window, model and policy."""
+    """Ends the session. The default session is emptied instead, and keeps its declared window, model and
+    policy."""
     if session.ended_at is not None:
         return session
     if session.key.session_id == DEFAULT_SESSION:
@@ -214,7 +215,7 @@ def keeps(session: Session, epoch: int) -> bool:
     return session.ended_at is None and session.epoch == epoch
 
 
-def admitted(session: Session | None, charge: Charge) -> Session:
+def session_to_charge(session: Session | None, charge: Charge) -> Session:
     """Returns the session to charge. Raises SessionEnded, Conflict."""
     if session is None:
         session = fresh(charge.key, charge.entry.timestamp)

@@ -1,4 +1,4 @@
-"""What ledgers in SQL share: the conditions of a filter, and how a summary is made of its rows."""
+"""What ledgers in SQL share: the conditions of a filter, and how rows become a summary."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,7 @@ class SummaryRows:
         self._rest: SummaryRow | None = None
 
     def add(self, groups: Sequence[str | None], amounts: Sequence[float], *, is_told: bool) -> None:
-        """Adds a row. `amounts` are the columns AMOUNTS. `is_told` is False for the values of several merged
+        """Adds a row. `amounts` are the columns AMOUNTS. `is_told` is False for the sums of several merged
         groups."""
         sums = dict(zip(AMOUNTS, amounts, strict=True))
         sums["latency_ms_mean"] = sums.pop("latency") / sums["entries"]

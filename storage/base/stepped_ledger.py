@@ -1,5 +1,5 @@
-"""Ledgers that several processes share: calls are charged and sessions changed in steps, and the usage of a
-tenant is as of the last second."""
+"""Ledgers that several processes share. Sessions are changed in steps; the usage of a tenant is up to a
+second old."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.steps import SessionState, Step, SteppedSessions
 
 AT_ONCE = 200
-"""The most sessions and entries that are deleted at once to make room."""
+"""The most sessions or entries that are deleted at once to make room."""
 _PAUSE_MS = 1000
 """The time until the next attempt to make room, after an attempt that deleted nothing."""
 _FRESH_SECONDS = 1.0
@@ -31,7 +31,7 @@ _STEP_BYTES = 4096
 
 
 class SteppedLedger(LedgerBase):
-    """Processes together may exceed the quota of a tenant by what they write in a second."""
+    """All processes together may exceed a tenant's quota by what they write in a second."""
 
     _sessions: SteppedSessions[Any]
 
@@ -60,10 +60,11 @@ class SteppedLedger(LedgerBase):
 
     @abstractmethod
     async def _roll_up(self, tenant: str, surplus: int) -> int:
-        """Deletes the oldest entries of the tenant until so many bytes are free. Returns how many."""
+        """Deletes the oldest entries of the tenant until `surplus` bytes are free. Returns the bytes that
+        were freed."""
 
     @abstractmethod
-    async def _leave_all(
+    async def _forget_sessions(
         self,
         tenant: str,
         names: Literal["live", "ended"],
@@ -72,8 +73,9 @@ class SteppedLedger(LedgerBase):
         *,
         only_empty: bool = False,
     ) -> tuple[int, int]:
-        """Forgets up to `count` sessions that were not used for `idle_ms`; `only_empty`: that stored nothing.
-        Returns how many it forgot, and the earliest last use of the others, 0 if there are none."""
+        """Forgets up to `count` sessions that were not used for `idle_ms`; with `only_empty`, only those that
+        stored nothing. Returns how many it forgot, and the earliest last use of the others (0 if there are
+        none)."""
 
     async def enter(self, call: Call) -> Entered:
         state, warning = await self._report(call.key, call.report, call.call_id, is_call=True)
@@ -124,7 +126,7 @@ class SteppedLedger(LedgerBase):
         def decide(state: SessionState) -> Step | None:
             if state.receipt is not None:
                 return None
-            session = session_rules.admitted(state.session, charge)
+            session = session_rules.session_to_charge(state.session, charge)
             check_room(opens=state.session is None, admitted=admitted)
             budget = session.budget(charge.default_window, charge.enforce)
             if not forced and not budget.fits(charge.tokens):
@@ -184,7 +186,7 @@ class SteppedLedger(LedgerBase):
             if before is None:
                 return None
             after = session_rules.ended(before, now)
-            # The session `default` is emptied, and used by that.
+            # The default session is emptied; that counts as a use.
             return None if after is before else Step(after, uses=after.ended_at is None, ends=True)
 
         state, _ = await self._sessions.change(key, decide)
@@ -206,8 +208,9 @@ class SteppedLedger(LedgerBase):
             await self._sessions.change(key, decide)
 
     async def _room(self, tenant: str, size: int = 0) -> Callable[..., None]:
-        """Returns `check_room` for a tenant who is about to write `size` bytes. Reads the usage of a tenant
-        with quotas once a second, and whenever the writes of this replica may have reached one since."""
+        """Returns `check_room` for a tenant who is about to write `size` bytes. If the tenant has quotas,
+        reads its usage once a second, and when the writes of this replica since then may have reached a
+        quota."""
         await self._total_room(size)
         most = self._quota_of(tenant)
         if not (most.max_sessions or most.ledger_max_bytes):
@@ -236,8 +239,8 @@ class SteppedLedger(LedgerBase):
             raise session_rules.with_retry_time(error, idle_at or None, self._clock()) from None
 
     async def _total_room(self, size: int) -> None:
-        """Makes room at the bound of all tenants together. Counts them where the writes of this replica may
-        have reached it, and where they are a hundredth of it."""
+        """Makes room when all tenants together reach the bound. Counts their bytes if the writes of this
+        replica since the last count may have reached it, or are a hundredth of it."""
         total, most = self._total, self._max_bytes
         total.written += size + _STEP_BYTES // 4
         is_near = total.used + total.written >= most or total.written >= most // 100
@@ -252,16 +255,17 @@ class SteppedLedger(LedgerBase):
                     total.used -= freed
                     break
             else:
-                # Nothing is to be freed: asked again in a while.
+                # Nothing could be freed: the next attempt is after a pause.
                 total.try_at = self._clock() + (_PAUSE_MS if surplus else 0)
 
     async def _free(self, tenant: str, surplus: int) -> int:
-        """Deletes the oldest entries, or else ended sessions and idle ones. Returns how many bytes."""
+        """Deletes the oldest entries; if there are none, ended and idle sessions. Returns the bytes that were
+        freed."""
         if freed := await self._roll_up(tenant, surplus):
             return freed
         before = await self._counted(tenant, _TenantUsage())
-        await self._leave_all(tenant, "ended", 0, AT_ONCE)
-        await self._leave_all(tenant, "live", self._idle_ms, AT_ONCE)
+        await self._forget_sessions(tenant, "ended", 0, AT_ONCE)
+        await self._forget_sessions(tenant, "live", self._idle_ms, AT_ONCE)
         return before.bytes - (await self._counted(tenant, _TenantUsage())).bytes
 
     async def _make_room(self, tenant: str, tally: "_TenantUsage", most: TenantQuota) -> LedgerUsage:
@@ -275,12 +279,14 @@ class SteppedLedger(LedgerBase):
                 await self._roll_up(tenant, surplus)
                 used = await self._counted(tenant, tally)
             if session_rules.surplus_bytes(used, most):
-                await self._leave_all(tenant, "ended", 0, AT_ONCE)
+                await self._forget_sessions(tenant, "ended", 0, AT_ONCE)
                 used = await self._counted(tenant, tally)
             is_full = session_rules.surplus_bytes(used, most) > 0
             if count := AT_ONCE if is_full else session_rules.idle_to_delete(used, most):
-                gone, _ = await self._leave_all(tenant, "live", self._idle_ms, count, only_empty=True)
-                left, tally.first_use = await self._leave_all(tenant, "live", self._idle_ms, count - gone)
+                gone, _ = await self._forget_sessions(tenant, "live", self._idle_ms, count, only_empty=True)
+                left, tally.first_use = await self._forget_sessions(
+                    tenant, "live", self._idle_ms, count - gone
+                )
                 used = await self._counted(tenant, tally)
                 if not gone + left:
                     tally.try_at = self._clock() + _PAUSE_MS
@@ -308,7 +314,8 @@ class _TenantUsage:
 
 @dataclass(slots=True)
 class _TotalUsage:
-    """The bytes of all tenants when they were last counted, and about those that this replica wrote since."""
+    """The bytes of all tenants at the last count, and approximately the bytes that this replica wrote
+    since."""
 
     used: int = 0
     written: int = 1 << 62

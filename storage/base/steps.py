@@ -1,5 +1,5 @@
-"""Sessions of a ledger that several processes share. A process decides what becomes of one; the server writes
-it if it is still the same."""
+"""Sessions of a ledger that several processes share. A process decides how a session changes; the server
+writes the change if the session is still the same."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from domain.errors import SpillgateError
 from domain.handles import SessionKey
 
 _MOST_KNOWN = 10_000
-"""The most sessions that a process remembers, so that it need not read one before it changes it."""
+"""The most sessions that a process remembers, so that it can change them without reading them first."""
 
 W = TypeVar("W")
 
@@ -32,8 +32,8 @@ class CallRecord(msgspec.Struct, array_like=True):
 @dataclass(frozen=True, slots=True)
 class SessionState:
     """A session, None if it is unknown or damaged, and the receipt of a call. The server writes a change if
-    it still has this `seal`, the mark of the session's last change, and this `first`, the bytes of the
-    receipt."""
+    `seal`, the mark of the session's last change, and `first`, the bytes of the receipt, are still the same
+    there."""
 
     session: Session | None = None
     seal: bytes = b""
@@ -47,9 +47,10 @@ class SessionState:
 
 
 class Step(NamedTuple):
-    """What `change` writes: the session after the change, None if it is unknown and stays so, and the records
-    that belong to the change. `uses`: the session is used now. `text` is a receipt or the text of a finding.
-    `once`: keeps a finding that is there. `ends`: also deletes the session's findings."""
+    """What `change` writes: the session after the change (None if it is unknown and stays unknown), and the
+    records that belong to the change. `uses`: the change counts as a use of the session. `text` is a receipt
+    or the text of a finding. `once`: does not replace an existing finding. `ends`: also deletes the session's
+    findings."""
 
     session: Session | None
     entry: AccountingEntry | None = None
@@ -61,14 +62,14 @@ class Step(NamedTuple):
 
 
 Decide = Callable[[SessionState], Step | None]
-"""Pure. Returns None if nothing is to be written; may raise SpillgateError."""
+"""A pure function. Returns None if nothing is to be written; may raise SpillgateError."""
 
 _UNKNOWN = SessionState()
 
 
 class SteppedSessions(ABC, Generic[W]):
-    """The sessions that one process reads and changes, and those that it has seen last. `W`: what tells the
-    attempts to write one step from another."""
+    """Reads and changes sessions, and remembers those seen last. `W` identifies the attempts to write one
+    step."""
 
     def __init__(self) -> None:
         self._known: dict[SessionKey, SessionState] = {}
@@ -80,7 +81,7 @@ class SteppedSessions(ABC, Generic[W]):
 
     @abstractmethod
     def _begun(self) -> W:
-        """A step begins."""
+        """Returns the identification of a new step."""
 
     @abstractmethod
     async def _write(
@@ -109,12 +110,12 @@ class SteppedSessions(ABC, Generic[W]):
         If it returns None or raises, or if the server has another state, reads the session and the receipt of
         the call and calls `decide` again. Returns the session afterwards, and the step written."""
         if self._known_step(key, decide) is None:
-            # Without the lock: most calls that only read the session end here.
+            # Not locked: most calls that only read the session end here.
             state = await self.read(key, call_id, epoch)
             if decide(state) is None:
                 return state, None
         attempt = self._begun()
-        # Changes of this process wait for each other: otherwise all but one would be decided again.
+        # Changes in this process wait for each other; otherwise all but one would have to be decided again.
         async with self._locks.setdefault(key, asyncio.Lock()):
             while True:
                 state, step = self._known.get(key, _UNKNOWN), self._known_step(key, decide)
@@ -136,7 +137,7 @@ class SteppedSessions(ABC, Generic[W]):
         try:
             return decide(state)
         except SpillgateError:
-            # It may be the error of a session that another replica has changed since.
+            # Another replica may have changed the session since: only a fresh state may raise.
             return None
 
     def _learn(self, key: SessionKey, state: SessionState) -> SessionState:

@@ -1,9 +1,9 @@
-"""Sums of days by group, and summaries, as all ledgers keep and make them.
+"""Sums of days by group, and summaries, for all ledgers.
 
-A summary answers whole days from the sums of days, which are written with each entry, and everything else
-from the entries. Entries go by age and at the bound of bytes, sums of days stay for HISTORY_DAYS. Each ledger
-keeps for each tenant the newest time of which entries were deleted: later entries are all there. What a
-summary needs from before is a gap, which it tells.
+A summary of whole days comes from the sums of days, which are written with each entry; everything else comes
+from the entries. Entries are deleted by age and at the quota of bytes; sums of days are kept for
+HISTORY_DAYS. Each ledger keeps for each tenant the newest time of a deleted entry: all later entries exist.
+If a summary needs earlier entries, it reports a gap.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,7 @@ GROUPED = (
     *("type", "tool_name", "trigger", "outcome", "status"),
     *("model", "strategy", "tool_kind", "key", "client"),
 )
-"""The fields of an entry by which days are summed up."""
+"""The fields of an entry by which the sums of days are grouped."""
 
 MERGED: Literal[False] = False
 """The value of a field in the sums of several merged groups."""
@@ -57,8 +57,8 @@ _OF_ENTRIES = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE}
 
 
 def merged(group: Group) -> Group:
-    """The group that takes the sums past MOST_GROUPS_OF_DAY. It keeps the key and the called model, since
-    costs are asked for by these."""
+    """The group to which sums past MOST_GROUPS_OF_DAY are added. It keeps the key and the called model, by
+    which costs are asked for."""
     free = _FREE if group[_TYPE] == EntryType.LLM else _FREE | {_MODEL}
     return tuple(MERGED if place in free else value for place, value in enumerate(group))
 
@@ -69,12 +69,13 @@ def sums_answer(wanted: EntryFilter, group_by: Iterable[GroupBy]) -> bool:
 
 
 def gap_of(deleted: int, oldest: int) -> Gap:
-    """Why entries up to `deleted` are not all there: those up to `oldest` go by age."""
+    """Why entries up to `deleted` are missing: those up to `oldest` were deleted by age."""
     return Gap.AGE if deleted <= oldest else Gap.BYTES
 
 
 def first_kept_day(now: int, entry_ms: int) -> int:
-    """The number, since 1970, of the first day whose sums are kept: at least as long as entries."""
+    """The number, since 1970, of the first day whose sums are kept. Sums are kept at least as long as
+    entries."""
     return min(now // DAY_MS - HISTORY_DAYS, (now - entry_ms) // DAY_MS)
 
 
@@ -113,7 +114,7 @@ class Sums(msgspec.Struct, array_like=True):
 
 
 def added_up(sums: Sequence[Sums]) -> tuple[float, ...]:
-    """The fields of their sum."""
+    """The fields of the sum of `sums`."""
     if len(sums) == 1:
         return msgspec.structs.astuple(sums[0])
     *amounts, latencies = zip(*map(msgspec.structs.astuple, sums), strict=True)
@@ -163,15 +164,15 @@ class GroupedSums:
         self._gaps[gap] = max(before or 0, until or 0) or None
 
     def note_deleted(self, groups: Iterable[Group], deleted: int, oldest: int) -> None:
-        """Notes that entries of a day with these groups are needed, which are not all there up to `deleted`:
-        see `gap_of`."""
+        """Notes that the summary needs entries of a day with these groups, some of which, up to `deleted`,
+        are missing: see `gap_of`."""
         for group in groups:
             self.note_type(group[_TYPE])
             if self.may_match(group):
                 self.note(gap_of(deleted, oldest), deleted)
 
     def note_type(self, type: object) -> None:
-        """An entry of this type is of the time that is asked for, and of the tenant."""
+        """Notes the gap that an entry of this type, of the tenant and the selected time, reports."""
         if (gap := GAPS_OF_TYPES.get(str(type))) is not None:
             self.note(gap)
 
@@ -203,7 +204,7 @@ class GroupedSums:
         self.add(tuple(None if value is None else str(value) for value in values), sums_of(entry))
 
     def add_day(self, tenant: str, day: int, group: Group, sums: Sums) -> None:
-        """Adds the sums of a group of a whole day, if the filter selects them. Takes `sums` over."""
+        """Adds the sums of a group of a whole day, if the filter selects them. Takes ownership of `sums`."""
         self.note_type(group[_TYPE])
         if not self.may_match(group):
             return
@@ -218,7 +219,7 @@ class GroupedSums:
         return all(wanted is None or value in (wanted, MERGED) for wanted, value in self._filtered(group))
 
     def _filtered(self, group: Group) -> Iterable[tuple[str | None, FieldValue]]:
-        """What the filter wants of each field, and the value of the group."""
+        """The value that the filter wants of each field, and the value of the group."""
         wanted = self.wanted
         fields = (wanted.type, wanted.tool_name, wanted.trigger, wanted.outcome, wanted.status)
         return zip(fields, group, strict=False)
@@ -261,8 +262,8 @@ def matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
 
 
 def may_tell_of_gap(entry: AccountingEntry, wanted: EntryFilter) -> bool:
-    """Whether an entry of a type that reports a gap reports one in the sessions and the time of `wanted`. A
-    lost entry has no session, and so counts for each."""
+    """Whether an entry that reports a gap concerns the sessions and the time of `wanted`. An entry of the
+    type `lost` concerns every session."""
     is_of_session = entry.type is EntryType.LOST or wanted.session_id in (None, entry.session_id)
     return is_of_session and is_of_time(entry, wanted)
 

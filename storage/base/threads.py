@@ -1,4 +1,4 @@
-"""Worker threads: blocking calls, and batches of jobs. A job always runs to its end."""
+"""Worker threads for blocking calls, and for batches of jobs. A job always runs to its end."""
 
 import asyncio
 import logging
@@ -23,12 +23,12 @@ class Threads:
         self._is_closed = False
 
     async def run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Returns the result of `job(*args)`. If the caller is cancelled, the job still runs to its end, also
-        one that has not started."""
+        """Returns the result of `job(*args)`. If the caller is cancelled, the job still runs to its end, even
+        if it has not started yet."""
         return await asyncio.shield(self.begin(job, *args))
 
     def begin(self, job: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """Do not cancel what it returns: shield it."""
+        """Starts the job. Shield the future that it returns: it must not be cancelled."""
         running = asyncio.get_running_loop().run_in_executor(self._executor, job, *args)
         # Retrieves the error of a job whose caller was cancelled, so that asyncio does not log it.
         running.add_done_callback(_seen)
@@ -58,14 +58,14 @@ def _seen(done: asyncio.Future[T]) -> None:
 
 
 class Batches(Generic[J]):
-    """`work` gets the jobs of a batch, at most `most`, on a thread of its own. It returns the outcome of each
-    job: a value, or an exception for its caller. An exception that it raises goes to every caller of the
-    batch."""
+    """Collects jobs into batches for a thread of its own. `work` gets a batch of at most `most` jobs, and
+    returns the outcome of each: a value, or an exception for its caller. If `work` raises, every caller of
+    the batch gets the exception."""
 
     def __init__(self, work: Callable[[list[J]], list[object]], name: str, most: int) -> None:
         self._work = work
         self._most = most
-        # Not an executor, whose two futures and their locks cost as much as a small batch.
+        # Not an executor: its futures and locks would cost as much as a small batch.
         self._starts: SimpleQueue[asyncio.AbstractEventLoop | None] = SimpleQueue()
         self._thread = Thread(target=self._work_on_batches, name=name, daemon=True)
         self._thread.start()
@@ -82,7 +82,7 @@ class Batches(Generic[J]):
         self._waiting.append((job, answer))
         self.pending += 1
         if self._idle.is_set():
-            # After all tasks that are ready now: their jobs share the batch.
+            # call_soon: all tasks that are ready now add their jobs first.
             self._idle.clear()
             loop.call_soon(self._starts.put, loop)
         return answer
@@ -98,7 +98,7 @@ class Batches(Generic[J]):
             self._work_on_waiting(loop)
 
     def _work_on_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Taken on the thread, because more jobs may have arrived before it runs.
+        # Taken here, on the thread: more jobs may have arrived before it ran.
         batch = self._waiting[: self._most]
         del self._waiting[: len(batch)]
         try:

@@ -20,7 +20,8 @@ READ = 1 << 19
 
 
 class DiskDraft:
-    """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job."""
+    """A body that is being written. Its jobs run in worker threads, one after another; cancelling the caller
+    does not stop a running job."""
 
     def __init__(
         self, published: PublishedBodies, threads: Threads, group: GroupPublish, tenant: str, name: str
@@ -76,7 +77,7 @@ class DiskDraft:
                 raise translated(error, self._published.root) from error
             if self._is_done:
                 return Durability.DISK
-            # A file has the name of the body: it is to be replaced.
+            # A file with the name of the body exists: a rename can replace it.
             for chunk in body.chunks:
                 await self.write(chunk)
         await self._run(self._publish, stored)

@@ -1,10 +1,10 @@
-"""Bodies of up to 1 MiB that are published at the same time: written in place, with shared syncs.
+"""Publishes bodies of up to 1 MiB together: written in place, with shared syncs.
 
 All bodies of a batch are written, their write-back is started, and they are synced from the last to the
-first: the blocks of all are allocated before the first sync, so that a journal commits once. The same is then
-done with all infos, and each directory is synced once. An info exists only after its body was synced, and
-nothing is answered before the end. A journalled ext4 commits twice for 16 results, and 17 times if the
-write-back of the infos is not started.
+first. So the blocks of all are allocated before the first sync, and the file system's journal commits once.
+The same is then done with all infos, and each directory is synced once. An info exists only after its body
+was synced, and no caller gets an answer before the end. For 16 results, ext4 with a journal commits twice; it
+commits 17 times if the write-back of the infos is not started.
 """
 
 import os
@@ -22,7 +22,7 @@ from storage.disk.published import PublishedBodies
 from storage.disk.syscalls import size_of, unlink, write_all
 
 MOST = 32
-"""The most results of a batch. Each has a file open, and its directory."""
+"""The most results of a batch. Each has two open descriptors: its file and its directory."""
 
 
 @dataclass(slots=True)
@@ -40,16 +40,16 @@ class Publication:
 
 
 class GroupPublish:
-    """The only writer of `published` that writes in place."""
+    """Writes bodies in place. A `published` has only one GroupPublish."""
 
     def __init__(self, published: PublishedBodies) -> None:
         self._published = published
         self._batches = Batches(self._publish, "disk-publish", MOST)
 
     def run(self, body: Publication) -> Awaitable[bool]:
-        """To be awaited at once; ends when body and info are durable. False if a file has the name of one of
-        them: then nothing was written. Raises OSError and SpillgateError. The quota gets the bytes of what
-        was not published back. The body is published even if the caller is cancelled."""
+        """Publishes the body; await it at once. Returns when body and info are durable; False, with nothing
+        written, if a file with one of their names exists. Raises OSError and SpillgateError; then the quota
+        gets the bytes back. The body is published even if the caller is cancelled."""
         return cast(Awaitable[bool], self._batches.run(body))
 
     async def close(self) -> None:
@@ -101,7 +101,7 @@ class GroupPublish:
                 unlink(name, one.directory)
             except OSError:
                 if name == body_name(one.stored.handle):
-                    # The sweeper deletes the file, and returns its bytes to the quota.
+                    # The next sweep deletes the file, and returns its bytes to the quota.
                     left = size_of(name, one.directory) or 0
         self._published.quota.give(one.stored.tenant, one.size - left)
 
@@ -139,6 +139,6 @@ def _open(one: Publication) -> int:
 def _close(one: Publication) -> None:
     fd, one.fd = one.fd, None
     if fd is not None:
-        # Its files are synced, or fail for another reason.
+        # Its files were synced, or have failed for another reason.
         with suppress(OSError):
             os.close(fd)

@@ -1,4 +1,4 @@
-"""The paths of a result under its root, its info file, read and checked, and the directories of sessions.
+"""The paths of a result under the root of the store, its info file, and the directories of sessions.
 
 <root>/tool_output/<tenant>/session-<id>/file-<uuid>         the body, byte for byte
 <root>/tool_output/<tenant>/session-<id>/.file-<uuid>.json   its info; the mtime is the last use
@@ -102,8 +102,8 @@ class SessionDirs:
         self._durable: set[SessionKey] = set()
 
     def open(self, key: SessionKey) -> int:
-        """Raises FileNotFoundError if there is no such directory. A warning names a file or symbolic link
-        that has its name."""
+        """Raises FileNotFoundError if there is no such directory. Logs a warning if a file or symbolic link
+        has its name."""
         if not is_key(key):
             raise FileNotFoundError(errno.ENOENT, "not the name of a session")
         tenant = self._open(key.tenant, self._top, f"tool_output/{key.tenant}")
@@ -150,7 +150,7 @@ class SessionDirs:
         self._files.sync(parent)
 
     def forget(self, key: SessionKey) -> None:
-        """The directory was deleted: the next `make` creates it again."""
+        """Notes that the directory was deleted, so that the next `make` creates it again."""
         with self._lock:
             self._durable.discard(key)
 
@@ -181,7 +181,7 @@ class SessionDirs:
                 os.close(tenant)
 
     def all(self) -> list[SessionKey]:
-        """Returns the session of every directory. A warning names each tenant that cannot be listed."""
+        """Returns the sessions of all directories. Logs a warning for each tenant that cannot be listed."""
         keys = list[SessionKey]()
         for tenant in filter(is_name, os.listdir(self._top)):
             try:
@@ -191,7 +191,7 @@ class SessionDirs:
         return keys
 
     def of(self, tenant: str) -> list[SessionKey]:
-        """The session of every directory of a tenant."""
+        """The sessions of all directories of a tenant."""
         try:
             directory = self._open(tenant, self._top, f"tool_output/{tenant}")
         except FileNotFoundError:

@@ -110,7 +110,7 @@ class PublishedBodies:
         raise AssertionError
 
     def write_info(self, fd: int, info: FileInfo) -> None:
-        """Does not sync it."""
+        """Writes the info, without a sync."""
         write_all(self.files, fd, encode_info(info))
         used_ns = info.stored.stored_at * 1_000_000
         os.utime(fd, ns=(used_ns, used_ns))
@@ -177,7 +177,8 @@ class PublishedBodies:
         return self._in_session(tenant, handle, delete) or False
 
     def _remove(self, tenant: str, handle: Handle, directory: int, expired_ns: int) -> bool:
-        """A directory with the name of a file is deleted if it is empty, else a warning names it."""
+        """Deletes the files of a result. A directory that has the name of one is deleted if it is empty; else
+        a warning is logged."""
         if (tenant, handle) in self._in_flight:
             return False
         alive = _is_alive(handle, directory, expired_ns)
@@ -208,8 +209,8 @@ class PublishedBodies:
     def delete_tenant(self, tenant: str) -> int:
         """Deletes some results of the tenant. Returns how many; 0 if none is left. Raises the OSError of a
         file that cannot be deleted after it has tried all others."""
-        # The list of an earlier step goes on, because a listing takes long. Only a new one proves that none
-        # is left.
+        # Continues the listing of an earlier step, because a listing takes long. Only a complete new listing
+        # proves that nothing is left.
         for steps in (self._deleting.pop(tenant, iter(())), self._delete_in_steps(tenant)):
             deleted = tried = 0
             for results, done in steps:
@@ -222,7 +223,8 @@ class PublishedBodies:
         return 0
 
     def _delete_in_steps(self, tenant: str) -> Iterator[tuple[int, int]]:
-        """Yields after at most _BATCH results how many it has tried, and how many of them it has deleted."""
+        """Deletes in steps of at most _BATCH results. Yields for each step how many it tried and how many it
+        deleted."""
         failed: OSError | None = None
 
         def delete(handle: Handle, directory: int) -> bool:
@@ -253,8 +255,9 @@ class PublishedBodies:
     def _each(
         self, key: SessionKey, act: Callable[[Handle, int], bool], handles: Sequence[Handle] | None = None
     ) -> tuple[int, OSError | None]:
-        """Runs `act` for these results of the session, or for each, with the lock on its names. Returns how
-        often `act` returned True, and the last OSError. A warning names each file that failed."""
+        """Runs `act` for these results of the session, by default for all, while it holds the lock on names.
+        Returns how often `act` returned True, and the last OSError. Logs a warning for each file that
+        failed."""
         done, failed = 0, None
         try:
             with self.dirs.opened(key) as directory:
@@ -279,7 +282,7 @@ class PublishedBodies:
 
     def tidy(self, key: SessionKey, expired_ns: int, *, starts: bool = False) -> tuple[int, int]:
         """Deletes expired results, infos without a body and bodies without an info. Returns how many it
-        deleted and how many bytes are left. A warning names each path that cannot be opened or deleted.
+        deleted and how many bytes are left. Logs a warning for each path that cannot be opened or deleted.
         `starts`: reads every info, and deletes what a power cut left incomplete."""
         size = 0
 
@@ -305,7 +308,8 @@ class PublishedBodies:
         self.notices.warn(path_of(key, name), what)
 
     def _in_session(self, tenant: str, handle: Handle, act: Callable[[int], T]) -> T | None:
-        """None if the names are not safe as a path, or a directory or file of the path is missing."""
+        """Runs `act` with the directory of the session. None if the names are not safe as a path, or if a
+        part of the path is missing."""
         try:
             if is_safe(tenant, handle):
                 with self.dirs.opened(SessionKey(tenant, handle.session_id)) as directory:

@@ -80,17 +80,18 @@ class Root:
         return fd
 
     def _tidy(self) -> None:
-        """Deletes drafts and incomplete results of a crash. The first sweep deletes expired ones."""
+        """Deletes drafts and results that a crash left incomplete. The first sweep deletes expired
+        results."""
         for name in os.listdir(self.published.drafts):
             self._remove_draft(name)
         quota = self.published.quota
         for key in self.published.dirs.all():
-            # Before: what is deleted now was not counted, and yet is given back.
+            # Read first: the bytes that are deleted now were not counted, but are given back all the same.
             counted = quota.used_by(key.tenant)
             quota.set(key.tenant, counted + self.published.tidy(key, expired_ns=-1, starts=True)[1])
 
     def _remove_draft(self, name: str) -> None:
-        """A warning names a path that cannot be deleted. New drafts have other names."""
+        """Logs a warning if it cannot be deleted; that is harmless, because new drafts have other names."""
         path, reason = f"drafts/{name}", "is a directory that is not empty"
         try:
             if remove(name, self.published.drafts):
@@ -110,7 +111,7 @@ class Root:
 
 
 def _check_schema(path: Path, root: int) -> bool:
-    """Returns whether the root has a schema file. One without was written before there were others."""
+    """Returns whether the root has a schema file. A root without one has the first schema."""
     try:
         fd = open_file("schema", root)
     except FileNotFoundError:
@@ -150,7 +151,7 @@ class DiskStore:
         self._retention_ms = int(retention_seconds * 1000)
         self._threads = Threads(THREADS, "disk")
         self._group = GroupPublish(root.published)
-        # Names that no earlier process used: files left in `drafts` do not collide with new drafts.
+        # A prefix that no earlier process used: drafts do not collide with files left in `drafts`.
         prefix = secrets.token_hex(8)
         self._names = (f"{prefix}-{number}" for number in itertools.count())
 

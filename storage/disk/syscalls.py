@@ -1,4 +1,5 @@
-"""The system calls that durability depends on, replaced in power-cut tests. Full disk: StoreFull (507)."""
+"""The system calls on which durability depends; power-cut tests replace them. A full disk is StoreFull
+(507)."""
 
 import contextlib
 import errno
@@ -26,7 +27,7 @@ class Files:
 
     def make_dir(self, name: str, parent: int) -> None:
         os.mkdir(name, 0o700, dir_fd=parent)
-        # Again, because the umask may have removed bits of the owner.
+        # Set again, because the umask may have removed bits of the owner.
         os.chmod(name, 0o700, dir_fd=parent)
 
     def create(self, name: str, parent: int) -> int:
@@ -39,7 +40,8 @@ class Files:
         return os.write(fd, data)
 
     def start_write_back(self, fd: int) -> None:
-        """Returns before the contents are on the medium. Does nothing where the system has no such call."""
+        """Starts to write the contents to the medium, and does not wait. Does nothing on systems without such
+        a call."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -106,7 +108,7 @@ def remove(name: str, parent: int) -> bool:
 
 
 def write_all(files: Files, fd: int, data: bytes) -> None:
-    # A write to a full disk first writes a part, and only the next write raises.
+    # On a full disk, a write first writes only a part; the next one raises.
     view = memoryview(data)
     while view:
         view = view[files.write(fd, view) :]

@@ -1,6 +1,7 @@
-"""A bucket: obstore's functions in worker threads, in time, errors translated.
+"""A bucket: obstore's functions in worker threads, with a timeout and translated errors.
 
-obstore's asynchronous functions may abort the process as it ends, and its stores do not survive a fork.
+obstore's asynchronous functions are not used: they may abort the process as it ends. Its stores do not
+survive a fork.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ Ts = TypeVarTuple("Ts")
 THREADS = 16
 PAGE = 1000
 PART = 5 << 20
-"""Bytes of a request of an upload. S3 takes no less."""
+"""Bytes of one part of an upload; the least that S3 accepts."""
 
 _PARTS_AT_ONCE = 2
 _NO_BUCKET = "has no such bucket"
@@ -39,7 +40,8 @@ _STATUS = re.compile(r"status code: (\d{3})")
 
 class Bucket:
     """The methods without `async` block: call them from a job that `run` executes. All raise
-    StoreUnavailable, and StoreFull if the store answers 507. Their messages quote nothing of its answers."""
+    StoreUnavailable, and StoreFull if the store answers 507. The messages quote nothing of the store's
+    answers."""
 
     def __init__(self, client: "Client", timeout: float) -> None:
         self._client = client
@@ -128,7 +130,8 @@ class Bucket:
             try:
                 obstore.delete(self._client, list(paths))
             except FileNotFoundError:
-                # Not on S3: elsewhere the first missing object would stop the deletion of the others.
+                # One at a time on other stores than S3: there a missing object would stop the deletion of the
+                # others.
                 for path in paths:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._client, path)

@@ -1,4 +1,5 @@
-"""A body on its way to a bucket: up to 1 MiB waits in memory, more in a temporary file, until `publish`."""
+"""A body that is written to a bucket by `publish`: until then up to 1 MiB waits in memory, more in a
+temporary file."""
 
 import asyncio
 import os
@@ -23,7 +24,7 @@ CHUNK = 1 << 20
 
 
 class ObjectPublisher(Protocol):
-    """What a draft needs of its store. `put_info` blocks."""
+    """The part of the store that a draft needs. `put_info` blocks."""
 
     bucket: Bucket
     quota: SharedQuota
@@ -114,7 +115,7 @@ class ObjectDraft:
                     raise _lost()
                 return job(*args)
         finally:
-            # The lock is released: a caller that leaves now gets it, and drops the draft itself.
+            # The lock is released: from here on, a caller that leaves drops the draft itself.
             if self._is_abandoned:
                 with self._lock:
                     left = self._drop()

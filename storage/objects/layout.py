@@ -5,7 +5,7 @@ tool_output/<tenant>/session-<id>/file-<uuid>.<body>   its body
 schema                                                 the number of this schema
 probe, probe-<id>                                      shows whether the store takes writes
 
-Each publication writes a body of its own, which never changes.
+Each publication writes a new object for the body, which never changes.
 """
 
 import re
@@ -31,8 +31,8 @@ _BODY = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """`body` names the object of the body, which has `size` bytes. `used_at` is the last use that was written
-    down (Unix ms)."""
+    """`body` names the object of the body, which has `size` bytes. `used_at` is the last recorded use (Unix
+    ms)."""
 
     stored: StoredResult
     body: str

@@ -1,4 +1,4 @@
-"""Bodies in a bucket. An info that is created conditionally makes a body a result."""
+"""Bodies in a bucket. A body becomes a result when its info is created, with a conditional write."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from obstore import UpdateVersion
 
 READ = 4 << 20
-"""Bytes of a request of a reader."""
+"""Bytes that a reader requests at a time."""
 
 GRACE_SECONDS = 60.0
 """The time for which a deleted body of several requests stays readable, for readers that have started."""
@@ -41,7 +41,8 @@ ORPHAN_MS = 3_600_000
 """The age at which a body without an info is deleted: its writer was killed."""
 
 LONGEST_SCAN_MS = 600_000
-"""Between two listings of the bucket; a sixteenth of the retention where that is shorter."""
+"""The longest time between two listings of the bucket. It is a sixteenth of the retention if that is
+shorter."""
 
 _STEPS = 16
 _AT_ONCE = 16
@@ -51,10 +52,10 @@ _BATCH = 200
 
 class ObjectStore:
     """Any number of processes may use one bucket and prefix. `max_bytes` (0: no bound) and the quotas are for
-    all of them together; each knows the bytes of the others as of its last listing. The first is made by
-    the first sweep.
+    all of them together; each process knows the bytes of the others as of its last listing of the bucket. The
+    first sweep makes the first listing.
 
-    A use is written down once in a sixteenth of the retention: a result lives at least 15/16 of the
+    A use is recorded once in a sixteenth of the retention: a result lives at least 15/16 of the
     retention after its last use."""
 
     load = Load()
@@ -171,13 +172,13 @@ class ObjectStore:
     # The methods from here on block, unless they are `async`.
 
     def put_info(self, info: ObjectInfo, data: bytes) -> bool:
-        """Publishes a result whose body is stored. `data` is the encoded info. False if a concurrent
-        retry of this call has published it, with the same content. One that has expired, or whose body is
-        missing or cut, is replaced.
+        """Publishes a result whose body is stored. `data` is the encoded info. False if a concurrent retry of
+        this call has published the same content. A result that has expired, or whose body is missing or cut,
+        is replaced.
 
-        No store deletes on a condition, so a sweep that has looked at an info may delete its
-        replacement. It therefore leaves an expired info for another sixteenth of the retention. What remains:
-        a retry that comes even later, between those two requests of a sweep."""
+        Stores have no conditional delete, so a sweep that has read an expired info might delete the info's
+        replacement. Therefore a sweep spares an expired info for another sixteenth of the retention. A
+        retry that comes even later, between the sweep's two requests, can still be lost."""
         for _ in range(_ATTEMPTS):
             if self.bucket.create(info.path, data):
                 return True
@@ -200,8 +201,8 @@ class ObjectStore:
         raise StoreUnavailable("This result was changed by others at the same time. Send it again.")
 
     def _read(self, info: ObjectInfo, start: int, end: int) -> bytes | None:
-        """None if the body is missing, or damaged in the bucket. Raises StoreUnavailable if it was damaged on
-        the way."""
+        """None if the body is missing, or damaged in the bucket. Raises StoreUnavailable if it was damaged in
+        transfer."""
         try:
             data = self.bucket.get_range(info.body_path, start, end)
         except StoreUnavailable:
@@ -218,8 +219,9 @@ class ObjectStore:
         return None
 
     def _look(self, path: str) -> "tuple[ObjectInfo | None, UpdateVersion | None]":
-        """An info and the version of its object. No info: it is missing or, with a version, damaged in the
-        bucket. Raises StoreUnavailable if two reads of a damaged one differ, or are shorter than it is."""
+        """The info and the version of its object. Without an info, a version means that the info is damaged
+        in the bucket, no version that it is missing. Raises StoreUnavailable if it was damaged in transfer:
+        two reads differ, or are too short."""
         first = self.bucket.get(path)
         with suppress(DamagedInfo):
             return _decoded(first, path)
@@ -235,7 +237,7 @@ class ObjectStore:
             return None, second[1]
 
     def _touch(self, path: str, now: int) -> int | None:
-        """Returns the last use in Unix ms, as it is written down. None if the result does not exist."""
+        """Returns the recorded last use in Unix ms. None if the result does not exist."""
         for _ in range(_ATTEMPTS):
             info, version = self._look(path)
             if info is None or version is None:
@@ -273,8 +275,9 @@ class ObjectStore:
         return info.used_at + self._retention_ms + ms_ago <= self._clock()
 
     def _settle(self, listed: ListedResult) -> tuple[int, bool]:
-        """Deletes what expired a step ago (see `put_info`) and what a crash left. Returns the bytes that
-        stay, and whether a result was deleted. Does not give its bytes back: the scan counts what stays."""
+        """Deletes a result that expired a sixteenth of the retention ago (see `put_info`), and what a crash
+        left. Returns the bytes that stay, and whether a result was deleted. Does not give bytes back to the
+        quota: the scan counts what stays."""
         if len(listed.bodies) == 1 and self._is_recent(listed):
             return listed.size, False
         info, version = self._look(listed.path)
@@ -302,8 +305,8 @@ class ObjectStore:
         return info is not None and not self._has_expired(info)
 
     def _is_recent(self, listed: ListedResult) -> bool:
-        """True if the age of the info says that it has not expired. That is measured by the clock of the
-        store: a margin of a step is left, and an age below 0 says nothing."""
+        """True if the info is too young to have expired. Its age is by the bucket's clock: a sixteenth of the
+        retention is left as a margin, and an age below 0 proves nothing."""
         age = self._clock() - listed.info_at if listed.info_at is not None else -1
         return 0 <= age < self._retention_ms - self._step_ms
 
@@ -317,7 +320,7 @@ class ObjectStore:
                 yield batch
 
     async def _listed(self, top: str = TOP, *, infos_only: bool = False) -> AsyncIterator[list[ListedResult]]:
-        """What the bucket holds of each result below `top`, in batches; also of those without an info."""
+        """What the bucket holds of each result below `top`, in batches; even of results without an info."""
         batch: dict[str, ListedResult] = {}
         async for page in self.bucket.pages(top):
             for meta in page:

@@ -1,4 +1,4 @@
-"""URLs of object stores, their options; and the store of one, checked before it is used.
+"""URLs of object stores and their options. Opens the store of a URL, and checks it before it is used.
 
 s3://bucket[/prefix]         Amazon S3, and servers that speak its protocol
 gs://bucket[/prefix]         Google Cloud Storage
@@ -139,7 +139,7 @@ async def open_objects(
 
 
 async def make_ready(store: ObjectStore) -> None:
-    """Raises ConfigError for a bucket that must not be used, or without a folder for temporary files."""
+    """Raises ConfigError if the bucket must not be used, or if there is no folder for temporary files."""
     try:
         tempfile.TemporaryFile().close()
     except OSError:

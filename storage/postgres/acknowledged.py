@@ -1,4 +1,5 @@
-"""Entries that PostgreSQL acknowledged and then lost: in a failover or a crash, where it does not wait."""
+"""Entries that PostgreSQL acknowledged and then lost, in a failover or a crash, because it does not wait for
+replicas or the disk."""
 
 import logging
 import time
@@ -33,9 +34,9 @@ class _Write(NamedTuple):
 
 
 class RecentlyAcknowledged:
-    """The entries of this process that PostgreSQL acknowledged in the last minutes: what is lost was written
-    a moment before. They are compared with those that are there once a connection has ended, or another
-    server answers."""
+    """The entries of this process that PostgreSQL acknowledged in the last minutes: a failover loses only
+    recent ones. After a connection has ended, or when another server answers, they are compared with those in
+    the database."""
 
     def __init__(self, connection: PostgresConnection) -> None:
         self._postgres = connection
@@ -67,7 +68,7 @@ class RecentlyAcknowledged:
         missing = [writes[place - 1] for (place,) in rows]
         if missing:
             log.warning("PostgreSQL has lost %d entries that it acknowledged.", len(missing))
-        # One entry for each tenant. It stands for the earlier ones too.
+        # One entry for each tenant stands for its earlier ones, too.
         self._lost += {one.key.tenant: LostWrite(one.key, one.at) for one in missing}.values()
         gone = {one.id for one in missing}
         self._keep(lambda write: write.id not in gone)

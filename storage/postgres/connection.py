@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: how many there are, what each runs, and the facts of the server."""
+"""Connections to PostgreSQL: their number, what each runs, and what the server reports of itself."""
 
 import asyncio
 import logging
@@ -29,14 +29,15 @@ from storage.postgres.url import PostgresUrl
 
 T = TypeVar("T")
 Operation = Callable[[asyncpg.Connection, bool], Awaitable[T]]
-"""Runs on a connection; True: again, because the one before ended and may have done it."""
+"""Runs on a connection. The flag is True if it runs again, because the connection before ended, after which
+it may have been done."""
 
 VERSION = 1
 """The number of the last migration in sql/."""
 
 _FIRST_SERVER = 130_000
 LONG_SECONDS = 60.0
-"""The bound of what reads or deletes much: summaries, sweeps, migrations."""
+"""The bound of long operations: summaries, sweeps, migrations."""
 _LONG_AT_ONCE = 2
 _OURS = re.compile(r"\bspillgate\.")
 
@@ -174,7 +175,7 @@ class PostgresConnection:
         return self._quick.broken + self._long.broken
 
     def sql(self, text: str) -> str:
-        """With the schema of the URL in place of `spillgate`."""
+        """The text with the schema of the URL in place of `spillgate`."""
         schema = self._url.schema
         return text if schema == "spillgate" else _OURS.sub(f'"{schema}".', text)
 
@@ -223,8 +224,8 @@ class PostgresConnection:
         await self.long(act)
 
     async def prepare(self) -> None:
-        """Migrates the schema once. Raises StorageError; `has_schema`: because of the schema or the version
-        of the server, not because it does not answer."""
+        """Migrates the schema, once. Raises StorageError. `has_schema` is then True if the schema or the
+        server's version is the reason, False if the server does not answer."""
         async with self._preparing:
             if not self._is_ready:
                 await self._long.run(self._migrated)
@@ -251,7 +252,7 @@ class PostgresConnection:
             raise StoreUnavailable(refused)
 
     async def _schema(self, connection: asyncpg.Connection) -> Schema:
-        """The schema as it is; number 0 if there is none."""
+        """The schema in the database; its number is 0 if there is none."""
         there = await connection.fetchval("SELECT to_regclass($1)", f'"{self._url.schema}".written_by')
         if there is None:
             return Schema(0, "")

@@ -1,6 +1,6 @@
 """Copies a ledger of another kind into an empty PostgreSQL: entries, sums of days, and open sessions.
 
-Receipts and findings, which end with their sessions, stay behind; so do sessions that have ended.
+Receipts and findings are not copied, because they end with their sessions; nor are sessions that have ended.
 """
 
 import math
@@ -37,7 +37,7 @@ _COUNT = 'SELECT count(*) FROM spillgate.entries WHERE tenant = $1 AND "timestam
 
 
 class Copied(NamedTuple):
-    """What a tenant has in both ledgers, and the days of which their sums differ."""
+    """What was copied of a tenant, and the days on which the sums of the two ledgers differ."""
 
     tenant: str
     entries: int
@@ -48,7 +48,7 @@ class Copied(NamedTuple):
 
 
 async def copy(source: Ledger, target: PostgresLedger, now: int) -> AsyncIterator[Copied]:
-    """Nothing may write to either. Raises ConfigError if the target has entries or sessions."""
+    """Nothing else may write to either ledger. Raises ConfigError if the target has entries or sessions."""
     postgres = target.connection
     if await target.usage() or await target.entry_count():
         raise ConfigError("The ledger to copy into is not empty. Name another schema or database.")
@@ -59,7 +59,7 @@ async def copy(source: Ledger, target: PostgresLedger, now: int) -> AsyncIterato
         await postgres.value("SELECT spillgate.open_day($1)", day)
     for tenant in tenants:
         await _copy_rows(source, target, tenant)
-    # After the entries of all: those that come when a day has its sums are added to them.
+    # Sums are copied after all entries: an entry that comes after the sums of its day is added to them.
     summed = {day for some in days.values() for day in some if day < now // DAY_MS}
     for tenant, some in days.items():
         summed |= {day for day in some if day not in summed and await _lacks(source, target, tenant, day)}
@@ -89,7 +89,7 @@ def _number(day: str) -> int:
 
 
 async def _copy_entries(source: Ledger, target: PostgresLedger, tenant: str) -> tuple[int, int]:
-    """Returns how many, and the bytes that they count for."""
+    """Returns the number of entries, and the bytes for which they count."""
     count, size, cursor = 0, 0, None
     while True:
         page = await source.entries(EntryFilter(tenant), _PAGE, cursor)
@@ -117,7 +117,7 @@ async def _write_sessions(target: PostgresLedger, sessions: list[Session]) -> No
 
 
 async def _lacks(source: Ledger, target: PostgresLedger, tenant: str, day: int) -> bool:
-    """Whether entries of the day are not kept any more."""
+    """Whether the source has deleted entries of the day."""
     of_day = _of(tenant, day)
     count = await target.connection.value(_COUNT, tenant, of_day.since, of_day.until)
     return bool(count != (await source.summary(of_day, GroupBy.TYPE)).total.entries)
@@ -140,7 +140,7 @@ async def _copy_sums(source: Ledger, target: PostgresLedger, tenant: str, days: 
 
 
 async def _sums(source: Ledger, of_day: EntryFilter) -> AsyncIterator[tuple[object, ...]]:
-    """The rows of a day after tenant and day."""
+    """The rows of sums of a day, without the columns of tenant and day."""
     for status in EntryStatus:
         wanted = replace(of_day, status=status)
         found = await source.summary(wanted, *map(GroupBy, _TOLD))
@@ -155,7 +155,7 @@ async def _sums(source: Ledger, of_day: EntryFilter) -> AsyncIterator[tuple[obje
 async def _merged(
     source: Ledger, wanted: EntryFilter, told: Sequence[SummaryRow]
 ) -> AsyncIterator[tuple[object, ...]]:
-    """What is not told apart by tool: the sums without it, less those of the tools that are told apart."""
+    """The sums of merged tools: the sums over all tools, minus those of the tools that are listed."""
     for type in EntryType:
         keys = (*_NOT_MERGED, "model") if type is EntryType.LLM else _NOT_MERGED
         for row in (await source.summary(replace(wanted, type=type), *map(GroupBy, keys))).rows:
@@ -184,7 +184,7 @@ def _amounts(row: SummaryRow) -> dict[str, float]:
 
 
 async def _compared(source: Ledger, target: PostgresLedger, tenant: str) -> Copied:
-    """By the sums of each day and type."""
+    """Compares the sums of each day and type."""
     keys = (GroupBy.DAY, GroupBy.TYPE)
     found = [await ledger.summary(EntryFilter(tenant), *keys) for ledger in (source, target)]
     both = [{tuple(row.groups.values()): _amounts(row) for row in one.rows} for one in found]

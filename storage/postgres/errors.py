@@ -1,4 +1,4 @@
-"""What asyncpg raises, as our errors: none repeats a text of the server, which may quote values."""
+"""Translates what asyncpg raises. No error repeats a text of the server, which may quote values."""
 
 import errno
 import os
@@ -20,8 +20,8 @@ DRIVER_ERRORS = (
 """TimeoutError is an OSError; uvloop raises RuntimeError for a closed connection."""
 
 UNKEEPABLE = (asyncpg.DataError, asyncpg.ProgramLimitExceededError, ValueError, OverflowError)
-"""A number past 64 bits, a lone surrogate, a NUL: an error of one change, not of the database. What asyncpg
-raises for a value that it cannot send is a ValueError."""
+"""Errors of one change, not of the database: a number past 64 bits, a lone surrogate, a NUL. asyncpg raises a
+ValueError for a value that it cannot send."""
 
 CONFLICTS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
@@ -49,7 +49,7 @@ def unkeepable() -> InvalidField:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Returns whether no server answered that takes writes."""
+    """Returns whether no server that accepts writes answered."""
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "").startswith(_AWAY)
     return isinstance(error, DRIVER_ERRORS)

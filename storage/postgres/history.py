@@ -1,4 +1,4 @@
-"""Summaries: of whole days that are closed from their sums, of the rest from the entries."""
+"""Summaries. Whole days that are closed come from their sums, all else from the entries."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ _PERIODS = {
     GroupBy.MINUTE: 'YYYY-MM-DD"T"HH24:MI"Z"',
 }
 _MERGED = {"tool_name", "tool_kind", "client"}
-"""The columns that are unknown in merged groups. The model is unknown too, except for model calls."""
+"""The columns that merged groups do not have. They lack the model, too, except those of model calls."""
 
 _REAL = {"latency", "cost_usd", "latency_max"}
 _READ_AT_ONCE = 1000
@@ -58,7 +58,8 @@ _NOTES_OF_DAYS = (
 
 
 class TimeSpan(NamedTuple):
-    """The time from `since` to before `until` (Unix ms). `is_days`: whole days that are asked for as such."""
+    """The time from `since` to before `until` (Unix ms). `is_days`: the span is whole days, and sums of days
+    may answer it."""
 
     since: int
     until: int
@@ -157,7 +158,8 @@ def spans_of(wanted: EntryFilter, group_by: Sequence[GroupBy]) -> list[TimeSpan]
 def _query(
     wanted: EntryFilter, group_by: Sequence[GroupBy], spans: Sequence[TimeSpan], closed: set[int]
 ) -> tuple[str, list[object]]:
-    """Rows of a group's values, whether some are not told apart, and sums; most tokens saved first."""
+    """The query of a summary. Its rows have the group's values, whether the group is a merged one, and the
+    sums; most tokens saved first."""
     parts, values = list[str](), list[object]()
     for span in spans:
         if span.is_days:
@@ -184,7 +186,7 @@ def _total(name: str, amount: str) -> str:
 
 
 def _of_entries(span: TimeSpan, closed: set[int]) -> Iterator[tuple[int, int]]:
-    """The parts of a span that entries answer: those that are not days which are closed."""
+    """The parts of a span that entries answer: all but closed days."""
     since = span.since
     if span.is_days:
         for day in sorted(one for one in closed if span.since <= one * DAY_MS < span.until):

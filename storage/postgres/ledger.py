@@ -1,4 +1,4 @@
-"""Sessions and accounting in PostgreSQL: what becomes of a session, storage/base/session_rules.py decides."""
+"""Sessions and accounting in PostgreSQL. storage/base/session_rules.py decides how a session changes."""
 
 from contextlib import suppress
 from typing import Literal, Unpack
@@ -30,13 +30,13 @@ MOST = 500
 _ROLLS = 10
 """The most transactions that delete entries for one request."""
 WHOLE_DAYS_MS = 7 * DAY_MS
-"""Where entries are kept for at least so long, those of a day go together, with their partition."""
+"""If entries are kept for at least this long, those of a day are deleted together, with their partition."""
 _CLOSES_AFTER_MS = 3_600_000
 """How long after its end a day is closed."""
 _DAY_SECONDS = 1800.0
-"""The bound of summing up a day: a second for 100,000 entries."""
+"""The bound of summing up a day, which takes a second for 100,000 entries."""
 _LOCK_MS = 500
-"""How long all charges may wait for a partition that comes or goes."""
+"""How long all charges may wait while a partition is made or deleted."""
 
 _SELECT = f"SELECT s.tenant, s.session_id, {SESSION_COLUMNS} FROM spillgate.sessions AS s"  # noqa: S608
 _BY_ID = f"{_SELECT} WHERE tenant = $1 AND session_id > $2 AND ended_at IS NULL ORDER BY session_id LIMIT $3"
@@ -67,7 +67,7 @@ _STORES = (
     " AND e.handle >= 'session-' || idle.session_id || '/'"
     " AND e.handle < 'session-' || idle.session_id || '0')"
 )
-# Looks only at the 1,000 sessions that were used longest ago.
+# Looks only at the 1,000 least recently used sessions.
 _IDLE_OF_TENANT = (
     "SELECT session_id FROM (SELECT * FROM spillgate.sessions WHERE tenant = $1 AND ended_at IS NULL"  # noqa: S608
     f" AND last_used_at <= $2 ORDER BY last_used_at LIMIT 1000) AS idle WHERE NOT ($4 AND {_STORES})"
@@ -158,7 +158,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
             at, _, seq = cursors.decode(kind, cursor).partition(" ")
             values += [cursors.number_in(at), cursors.number_in(seq)]
             sign, place = "<" if newest_first else ">", len(values)
-            # The first comparison leaves out partitions.
+            # The comparison of times alone lets PostgreSQL skip partitions.
             condition += f' AND "timestamp" {sign}= ${place - 1}'
             condition += f' AND ("timestamp", seq) {sign} (${place - 1}, ${place})'
         order = "DESC" if newest_first else "ASC"
@@ -208,7 +208,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
                 break
         return freed
 
-    async def _leave_all(
+    async def _forget_sessions(
         self,
         tenant: str,
         names: Literal["live", "ended"],
@@ -237,7 +237,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
 
     async def _sweep_days(self, now: int, oldest: int) -> None:
         with suppress(StorageError):
-            # A partition that cannot be made now is made by the first entry of its day, or at the next sweep.
+            # If the partition cannot be made now, the first entry of its day or the next sweep makes it.
             await self._sessions.open_day(now // DAY_MS)
             await self._sessions.open_day(now // DAY_MS + 1)
         for day, closed in await self._postgres.fetch(
@@ -253,7 +253,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
         if self._entry_ms < WHOLE_DAYS_MS:
             await self._delete_old(oldest)
         elif (first := oldest // DAY_MS * DAY_MS) > 0:
-            # Those that came when their partition was gone.
+            # Entries that came after their partition was deleted.
             await self._delete_old(first - 1)
         await self._forget_sums(first_kept_day(now, self._entry_ms))
 

@@ -17,7 +17,7 @@ from storage.base.sql import conditions
 from storage.postgres.errors import unkeepable
 
 ENTRY_BYTES = 400
-"""Bytes that an entry counts for without `rest`: its columns and its places in the indexes."""
+"""The bytes for which an entry counts, without `rest`: its columns and its places in the indexes."""
 
 OF_ENTRY = (
     *("id", "type", "timestamp", "status", "tool_name", "trigger", "outcome", "model"),

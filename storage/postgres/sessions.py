@@ -1,5 +1,5 @@
-"""Sessions in PostgreSQL. A process decides what becomes of one; spillgate.step writes it if it is still the
-same."""
+"""Sessions in PostgreSQL. A process decides how a session changes; spillgate.step writes the change if the
+session is still the same."""
 
 import hashlib
 import secrets
@@ -94,7 +94,8 @@ class PostgresSessions(SteppedSessions[WriteAttempt]):
         self.acknowledged.forget(tenant)
 
     def check_room(self) -> None:
-        """Raises StoreFull if the last entry found no room: what `check` writes needs none."""
+        """Raises StoreFull if there was no room for the last entry. What `check` writes needs no room, and
+        would not show it."""
         if self._full is not None and time.monotonic() < self._full[1] + _FULL_SECONDS:
             raise StoreFull(self._full[0].detail, cause=self._full[0].cause)
 
@@ -138,7 +139,7 @@ class PostgresSessions(SteppedSessions[WriteAttempt]):
     async def _lost_step(
         self, key: SessionKey, step: Step, seal: bytes | None, attempt: WriteAttempt
     ) -> SessionState | None:
-        """The session as it is, if an attempt whose answer was lost has written the step."""
+        """The current session, if an attempt whose answer was lost has written the step."""
         if not attempt.is_lost:
             return None
         state = await self._read(key, "")

@@ -1,4 +1,4 @@
-"""The clock of PostgreSQL, by which all replicas go, and the note of a jump that is not confirmed."""
+"""The clock of PostgreSQL, which all replicas use, and the record of an unconfirmed jump."""
 
 from domain.ports import ClockReading
 from storage.postgres.connection import PostgresConnection

@@ -5,7 +5,7 @@ postgresql://[user[:password]@]host[:5432][,host…]/database
 User, password and database are percent-encoded. Of several hosts the one that takes writes is used. Options
 after `?`:
 
-max_connections  16 of an instance, and two for what takes long
+max_connections  16; for each instance, and two more for long operations
 timeout          0.8; seconds for an operation, then 503
 schema           spillgate; another one for several ledgers in one database
 prepared=false   for a pooler that cannot prepare: PgBouncer before 1.21 or without `max_prepared_statements`
@@ -45,7 +45,7 @@ def parse_postgres_url(url: str) -> PostgresUrl:
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in sorted({*options, *filter(None, [parts.fragment])} - _OPTIONS):
-        # It may be a part of the password.
+        # The name may be a part of the password: it is not repeated.
         rule = unknown_key(name, sorted(_OPTIONS))
         raise ConfigError(f"Options of {parts.scheme}://: {rule}. In a password, ? is %3F and # is %23.")
     hosts = parts.netloc.rpartition("@")[2]

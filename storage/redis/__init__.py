@@ -1,5 +1,5 @@
 """Bodies and ledger in Redis or Valkey, shared by any number of replicas.
 
-A process decides by the session rules; a script writes the change only if the session is still the one that
-was decided about, otherwise the process decides again.
+A process decides by the session rules. A script writes the change only if the session is still the same;
+otherwise the process decides again.
 """

@@ -8,7 +8,7 @@ from domain.ports import LostWrite
 from storage.redis.keys import Shard
 
 WRITER_MS = 3_600_000
-"""How long Redis keeps the number of entries that a process wrote to a shard, after the last of them."""
+"""How long Redis keeps the number of entries that a process wrote to a shard, counted from the last entry."""
 
 _KNOWN_SECONDS = WRITER_MS / 2000
 _LOST_SECONDS = 300
@@ -16,8 +16,8 @@ _MOST_SHARDS = 20_000
 
 
 class Write(NamedTuple):
-    """An acknowledged entry: its number among those of this process in its shard, its session, its time (Unix
-    ms), and when it was acknowledged (monotonic seconds)."""
+    """An acknowledged entry: its number among the entries of this process in its shard, its session, its time
+    (Unix ms), and when it was acknowledged (monotonic seconds)."""
 
     number: int
     key: SessionKey
@@ -27,7 +27,7 @@ class Write(NamedTuple):
 
 class LastAcknowledged:
     """The last entry of this process in each shard that Redis acknowledged. A server counts the entries of
-    each process; one that has counted fewer than were acknowledged has lost the newest."""
+    each process; if it has counted fewer than were acknowledged, it has lost the newest ones."""
 
     def __init__(self) -> None:
         self._newest: dict[Shard, Write] = {}

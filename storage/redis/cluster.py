@@ -1,8 +1,8 @@
-"""The servers of a cluster: which of them has a slot, and what follows when slots move or a server is away.
+"""The servers of a cluster: which server has a slot, and what to do when slots move or a server is away.
 
-The client of redis-py for clusters is not used. While one server is away it closes the connections to all of
-them and asks for the slots again with each request, so that no session is served; and it may send ASKING on
-another connection than the command."""
+The client of redis-py for clusters is not used. While one server is away, it closes the connections to all
+servers and asks for the slots again with each request, so that no session is served; and it may send ASKING
+on another connection than the command."""
 
 import asyncio
 import secrets
@@ -32,7 +32,7 @@ SlotRange = tuple[int, int, list[HostPort]]
 
 
 class Cluster:
-    """Servers are known by their addresses: those of the URL, and those that they name."""
+    """The servers by their addresses: those in the URL, and those that these servers name."""
 
     def __init__(self, url: RedisUrl) -> None:
         self._url = url
@@ -56,7 +56,7 @@ class Cluster:
 
     async def probe_values(self) -> list[str]:
         """Returns values whose probes reach each server that has slots."""
-        # In a thread: for a server with one slot 16,000 values are tried.
+        # In a thread: to reach a server with a single slot, 16,000 values may be tried.
         return await asyncio.to_thread(_probe_values, list(await self._known()))
 
     async def send(self, commands: Sequence[Sequence[Arg]], more: float = 0.0) -> list[Any]:
@@ -102,7 +102,7 @@ class Cluster:
         return self._servers[address]
 
     async def _known(self) -> list[RedisNode | None]:
-        """Returns the owner of each slot. Learns them in the background where they may have changed."""
+        """Returns the owner of each slot. If they may have changed, learns them again in the background."""
         if self._is_stale:
             self._start_learning()
         if not self._owners and self._learning is not None:
@@ -117,7 +117,8 @@ class Cluster:
             self._learning = None
         if self._learning is None and time.monotonic() >= self._learn_at:
             self._learn_at = time.monotonic() + LEARN_SECONDS
-            # The time that the running request has already waited does not shorten this one.
+            # An empty context: the time that the running request has already waited must not shorten this
+            # question.
             self._learning = asyncio.create_task(self._learn(), context=Context())
 
     async def _learn(self) -> None:

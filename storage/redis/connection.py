@@ -40,18 +40,18 @@ REPLICA_SECONDS = 0.5
 """The additional seconds for which a write waits for replicas."""
 
 ALONE_SECONDS = 0.01
-"""The same if the primary has no connected replica."""
+"""The same, if the primary has no connected replica."""
 
 FACTS_SECONDS = 1.0
 """The seconds for which `appendfsync always` is assumed before the server is asked again."""
 
 SHARDS_SECONDS = 1.0
-"""How long a list of all shards is reused; that of a Redis with many keys _REUSED times as long as it took.
-A sweep makes a new one."""
+"""How long the list of all shards is reused. With many keys it is reused for _REUSED times as long as it took
+to make. A sweep makes a new list."""
 
 KEPT_LONGER_MS = 7 * 86_400_000
-"""How much longer than its retention Redis keeps what no sweep deletes: a clock that jumps by less deletes
-nothing."""
+"""How much longer than the retention Redis keeps data that no sweep deletes, so that a clock which jumps by
+less deletes nothing."""
 
 _REUSED = 20
 _MANY_REPLIES = 10
@@ -121,8 +121,8 @@ class RedisConnection:
         return [self._checked(reply, command) for reply, command in zip(replies, commands, strict=True)]
 
     async def counts(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
-        """Runs commands that count, as `commands` does. The counts of a server of a cluster that is away are
-        the last ones known, so that sessions of the other servers are served."""
+        """Runs commands that count, as `commands` does. For a server of a cluster that is away, returns the
+        last known counts, so that sessions on the other servers are served."""
         if not isinstance(self._place, Cluster):
             return await self.commands(commands)
         replies = await asyncio.gather(*[self.command(*one) for one in commands], return_exceptions=True)
@@ -155,12 +155,12 @@ class RedisConnection:
 
     @property
     def _replicated(self) -> Durability | None:
-        """The durability of a write that replicas have confirmed; None where they need not."""
+        """The durability of a write that replicas have confirmed; None if none need to confirm it."""
         return Durability.REPLICATED if self._wait_replicas and not self._is_alone else None
 
     async def times(self) -> dict[str, int]:
-        """The clock of each server that answers, in Unix ms, by its name in the log. Raises StorageError if
-        none does."""
+        """The clock (Unix ms) of each server that answers, by the server's name in the log. Raises
+        StorageError if no server answers."""
         servers = await self._place.primaries()
         answers = await asyncio.gather(*[self._time_of(one) for one in servers], return_exceptions=True)
         _away(answers)
@@ -231,7 +231,7 @@ class RedisConnection:
         try:
             away = _away(probes)
         except StoreFull:
-            # `load` says how full.
+            # `load` reports how full the server is.
             await self._learn()
             raise
         with suppress(*([StoreUnavailable] if away else [])):
@@ -252,8 +252,8 @@ class RedisConnection:
             raise StoreUnavailable("Redis does not answer with what it was given. Try again.")
 
     async def check_schema(self) -> None:
-        """Raises StorageError if Redis holds data with another schema, or does not answer. From now on no
-        operation runs while that is so."""
+        """Raises StorageError if Redis holds data with another schema, or does not answer. From now on, no
+        operation runs while this is so."""
         self._schema = None
         check_schema(await self._learn_schema())
 
@@ -330,7 +330,8 @@ class RedisConnection:
         return replies
 
     async def _check_replicas(self, wanted: int, confirmed: Any) -> None:
-        """A primary that sentinels name, and that has too few replicas to wait for, may go on without."""
+        """Raises StoreUnavailable if too few replicas confirmed. Not if sentinels name the primary and it has
+        too few replicas to wait for."""
         is_short = not (isinstance(confirmed, int) and confirmed >= wanted)
         place = self._place
         self._is_alone = is_short and isinstance(place, Sentinels) and await place.is_alone(wanted)
@@ -369,5 +370,5 @@ def script_source(name: str) -> tuple[str, str]:
 
 
 def named(source: str) -> tuple[str, str]:
-    """A script and the name by which Redis knows it."""
+    """A script and its SHA-1, by which Redis knows it."""
     return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

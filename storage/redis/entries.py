@@ -21,8 +21,8 @@ _CURSOR = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,
 
 
 class RedisEntries:
-    """The part of the ledger that reads entries. They are paged in the order of their ids in the streams: the
-    time of an entry, or a little later."""
+    """The part of the ledger that reads entries. Pages are in the order of the ids in the streams, which are
+    the times of the entries, or a little later."""
 
     _redis: RedisConnection
 
@@ -41,7 +41,7 @@ class RedisEntries:
             if len(page) == limit:
                 break
             page.append((max if newest_first else min)(ready, key=_EntryReader.order).take())
-        # A reader that has taken nothing yet, from the newest on, has no place.
+        # A reader from the newest entry on has no position until it has taken an entry.
         text = ",".join(f"{reader.shard.number}.{reader.read_id}" for reader in readers if reader.read_id)
         return EntryPage(page, cursors.encode(kind, text) if ready else None)
 
@@ -69,7 +69,7 @@ class RedisEntries:
                     reader.is_damaged = True
                     where = reader.shard.key("entries")
                     self._redis.notices.warn(f"{where} {damaged}", "is damaged: the entry is left out.")
-                # To decode a piece takes 1 ms or 2: requests wait no longer than that.
+                # Decoding a piece takes up to 2 ms; other requests run between two pieces.
                 await asyncio.sleep(0)
         return [reader for reader in readers if reader.matching]
 

@@ -1,4 +1,5 @@
-"""What a Redis server reports: errors (out of memory: 507), durability, eviction, the schema of its keys."""
+"""What a Redis server reports: errors (out of memory is 507), durability, eviction, the schema of its
+keys."""
 
 import errno
 import os
@@ -60,7 +61,7 @@ SCHEMA = 3
 """The schema of the keys and of their values."""
 
 _READ_TOO = {2}
-"""Earlier ones that this version reads. It writes its own number, which the versions before refuse."""
+"""Earlier schemas that this version reads. It writes its own number, which earlier versions then refuse."""
 
 OURS = Schema(SCHEMA)
 
@@ -154,7 +155,7 @@ def translated(error: BaseException, address: str) -> StorageError:
 
 
 def _fact(error: BaseException) -> str:
-    """What failed below the driver: it raises its own errors from those of the system."""
+    """What failed below the driver, which raises its own errors in place of those of the system."""
     names: list[str] = []
     below: BaseException | None = error
     while below is not None:

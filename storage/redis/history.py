@@ -1,7 +1,8 @@
 """Sums of days in Redis, and summaries.
 
-Each shard sums up the entries of a day in a hash. When none of them is kept any more, nothing is added to it
-either: then the sums of all shards of the tenant become one packed record, which takes a twentieth.
+Each shard sums up the entries of a day in a hash. Once all entries of the day are deleted, nothing is added
+to the hash any more: then the sums of all shards of the tenant are packed into one record of a twentieth of
+the size.
 """
 
 import asyncio
@@ -59,11 +60,11 @@ class RedisHistory(RedisEntries):
         lacking = {one for one in days if _since(sums.wanted, one[1]) <= deleted[one[0]]}
         whole = {one for one in days if is_by_day and sums.covers(one[1])}
         records = await self._records([one for one in days if one in whole or one in lacking], deleted)
-        # After the hashes, which are deleted once they are packed.
+        # Read after the hashes, because a hash is deleted once it is packed.
         packed = await self._add_earlier(sums, shards[0].tenant, max(deleted.values()), is_by_day=is_by_day)
         answered = {one for one in days if one[1] in packed}
         for one, record in records.items():
-            # As long as all entries are there, they answer in place of damaged sums.
+            # As long as no entry is missing, the entries answer in place of damaged sums.
             if one in answered or (record.is_damaged and one not in lacking):
                 continue
             shard, day = one
@@ -142,14 +143,15 @@ class RedisHistory(RedisEntries):
                 record = DayRecord(0, True, [])
             record.deleted = max(record.deleted, deleted)
             self._add_record(sums, tenant, day, record, is_whole=is_by_day and sums.covers(day))
-            # To add a record takes up to 5 ms: requests wait no longer than that.
+            # Adding a record takes up to 5 ms; other requests run between two records.
             await asyncio.sleep(0)
         return set(days)
 
     def _add_record(
         self, sums: GroupedSums, tenant: str, day: int, record: DayRecord, *, is_whole: bool
     ) -> None:
-        """`is_whole`: the sums answer. Else only entries would, which are not all there."""
+        """`is_whole`: the sums are used. Otherwise only entries could answer, and some are missing: notes a
+        gap."""
         if record.is_damaged:
             sums.note(Gap.DAMAGED)
         if is_whole:
@@ -183,7 +185,7 @@ class RedisHistory(RedisEntries):
 
 
 def _added_up(records: Collection[DayRecord]) -> DayRecord:
-    """The sums of all shards. Of groups that are told apart those with the most entries stay."""
+    """The sums of all shards. If there are too many groups, those with the most entries are kept apart."""
     added, told = dict[Group, Sums](), dict[Group, Sums]()
     for group, row in (one for record in records for one in record.sums):
         _add(added, group, row)

@@ -1,4 +1,4 @@
-"""Sessions and accounting in Redis: what becomes of a session is decided by storage/base/session_rules.py."""
+"""Sessions and accounting in Redis. storage/base/session_rules.py decides how a session changes."""
 
 import heapq
 import itertools
@@ -71,7 +71,8 @@ class RedisLedger(RedisHistory, SteppedLedger):
         self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> SessionPage:
         if newest_first:
-            # The index of live sessions is by name: a second one would be written with each charge.
+            # The index of live sessions is by name. An index by last use would have to be written with each
+            # charge.
             live, more = list[Session](), None
             while True:
                 page = await self.sessions(tenant, _LISTED_AT_ONCE, more)
@@ -120,7 +121,7 @@ class RedisLedger(RedisHistory, SteppedLedger):
             closed.setdefault(shard.tenant, set()).update(map(int, days))
             names = await self._redis.command("ZRANGE", shard.key("ended"), 0, -1)
             ended += [SessionKey(shard.tenant, name.decode()) for name in names or ()]
-        # Sums that a full Redis has no room to pack stay as they are.
+        # If a full Redis has no room to pack sums, they stay as they are.
         with suppress(StoreFull):
             for tenant, numbers in closed.items():
                 if numbers:
@@ -211,7 +212,7 @@ class RedisLedger(RedisHistory, SteppedLedger):
             freed += size
         return freed
 
-    async def _leave_all(
+    async def _forget_sessions(
         self,
         tenant: str,
         names: Literal["live", "ended"],

@@ -35,8 +35,8 @@ class DamagedRecord(StorageError):
 
 
 class DayRecord(msgspec.Struct, array_like=True):
-    """The sums of a day of all shards of a tenant. `deleted`: its entries up to then (Unix ms) are not all
-    there. `is_damaged`: sums of a shard could not be read, and are left out."""
+    """The sums of a day of all shards of a tenant. `deleted`: some of its entries up to that time (Unix ms)
+    are missing. `is_damaged`: the sums of a shard could not be read, and are left out."""
 
     deleted: int
     is_damaged: bool
@@ -64,7 +64,7 @@ _decode_day = _decoder(DayRecord)
 
 
 def seal(session: Session) -> bytes:
-    """Packs a session, after a SEAL of its SHA-1. What each charge changes is kept beside it."""
+    """Packs a session, after SEAL digits of its SHA-1, without the fields that each charge changes."""
     fields = {name: value for name, value in _set_fields_of_session(session).items() if name not in _BESIDE}
     packed = pack(fields)
     return _checksum(packed) + packed

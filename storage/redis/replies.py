@@ -1,5 +1,4 @@
-"""The types of Redis replies. They are checked because another server, or a damaged one, may answer
-anything."""
+"""Checks the types of Redis replies: a server that is not Redis, or is damaged, may answer anything."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,8 +1,9 @@
 """The primary that sentinels name.
 
-After a planned failover the old primary takes writes for ten seconds, and they are lost. So the sentinels are
-asked before a command if they were not asked for a second, and at once when one of them publishes that a
-failover begins or has ended; the reply of a server that is no longer the primary is not believed.
+After a planned failover the old primary accepts writes for ten seconds, and these are lost. Therefore the
+sentinels are asked before a command if the last question is a second old, and at once when a sentinel
+publishes that a failover begins or has ended. The reply of a server that is no longer the primary is
+discarded.
 """
 
 import asyncio
@@ -18,11 +19,11 @@ from storage.redis.server import Arg, RedisNode
 from storage.redis.url import HostPort, RedisUrl, client_of, sentinel_client_of
 
 ASK_SECONDS = 1.0
-"""How long what the sentinels said is used. So long, and as long as they take to see a promotion (a second),
-can writes of a planned failover be lost without `wait_replicas`."""
+"""How long an answer of the sentinels is used. Without `wait_replicas`, a planned failover may lose the
+writes of this time, and of the second that sentinels need to notice a promotion."""
 
 ANSWER_SECONDS = 0.3
-"""How long a command waits for sentinels that are slow. After that it goes to the primary that the others
+"""How long a command waits for slow sentinels. After that it goes to the primary that the other sentinels
 named."""
 
 EVENTS = ("+try-failover", "+switch-master", "-failover-*")
@@ -82,8 +83,8 @@ class Sentinels:
         return replies
 
     async def is_alone(self, replicas: int) -> bool:
-        """Whether the primary has fewer than `replicas` connected replicas and no failover is under way: then
-        no replica without the last writes is about to take over."""
+        """Whether the primary has fewer than `replicas` connected replicas and no failover is in progress:
+        then no replica that lacks the last writes is about to become the primary."""
         server = await self._named()
         (info,) = await server.send([("INFO", "replication")])
         connected = _online(info) if isinstance(info, dict) else replicas
@@ -99,7 +100,7 @@ class Sentinels:
         await asyncio.gather(*[one.close() for one in (*self._sentinels, *self.servers)])
 
     async def _named(self) -> RedisNode:
-        """The primary, as the sentinels that answer have named it within ASK_SECONDS. While none answers, the
+        """The primary that the answering sentinels named within ASK_SECONDS. While no sentinel answers, the
         one that was named last."""
         if not self._listening:
             self._listening = [asyncio.create_task(self._listen(one)) for one in self._sentinels]
@@ -113,16 +114,17 @@ class Sentinels:
         return self._primary
 
     async def _asked_since(self, moment: float) -> None:
-        """Returns when the sentinels were asked after this moment. Callers at the same time share a
-        question."""
+        """Waits until the sentinels were asked after this moment. Concurrent callers share a question."""
         while self._asked_at < moment:
             if self._asking is None or self._asking.done():
-                # What the running request has waited for does not shorten it.
+                # An empty context: the time that the running request has already waited must not shorten the
+                # question.
                 self._asking = asyncio.create_task(self._ask(), context=Context())
             await asyncio.shield(self._asking)
 
     async def _listen(self, sentinel: RedisNode) -> None:
-        """Where a sentinel does not let it listen, the question of each second is left."""
+        """Listens to the sentinel's events. If the sentinel refuses, only the question of each second
+        remains."""
         while True:
             with suppress(*DRIVER_ERRORS):
                 async with sentinel.client.pubsub() as events:
@@ -162,7 +164,7 @@ class Sentinels:
             client_of(url, address), url.max_connections, url.address, *address, seconds=url.timeout
         )
         if old is not None:
-            # Commands on their way fail: the old primary may still answer them.
+            # Commands in flight fail: the old primary might still answer them.
             closing = asyncio.create_task(old.close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
@@ -192,7 +194,7 @@ class Sentinels:
 
 
 def _online(info: dict[str, Any]) -> int:
-    """The replicas that get what is written now."""
+    """The number of replicas that receive current writes."""
     replicas = [info.get(f"slave{number}") for number in range(info.get("connected_slaves", 0))]
     return sum(isinstance(one, dict) and one.get("state") == "online" for one in replicas)
 

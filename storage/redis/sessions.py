@@ -1,4 +1,5 @@
-"""Sessions in Redis. A process decides what becomes of one; session.lua writes it if it is still the same."""
+"""Sessions in Redis. A process decides how a session changes; session.lua writes the change if it is still
+the same."""
 
 import itertools
 import secrets

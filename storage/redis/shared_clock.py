@@ -1,5 +1,4 @@
-"""The clocks of the Redis servers, by which all replicas go, and the note of a jump that is not
-confirmed."""
+"""The clocks of the Redis servers, which all replicas use, and the record of an unconfirmed jump."""
 
 import asyncio
 

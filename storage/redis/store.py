@@ -31,7 +31,7 @@ GRACE_MS = 60_000
 _BATCH = 100
 _FRESH_SECONDS = 1.0
 _MANY, _REUSED = 1000, 20
-"""A count of more shards than _MANY is reused for so many times as long as counting took."""
+"""A count of more than _MANY shards is reused for _REUSED times as long as it took."""
 
 _decode = msgspec.json.Decoder(StoredResult).decode
 
@@ -39,8 +39,8 @@ _decode = msgspec.json.Decoder(StoredResult).decode
 class RedisStore:
     """Results expire by the clock of the server that has them, `retention_seconds` after the last use.
 
-    `max_bytes` (0: no bound) and the quotas are for all replicas together. A replica knows the bytes of the
-    others as of one second ago, or longer where there are thousands, and counts its own drafts."""
+    `max_bytes` (0: no bound) and the quotas are for all replicas together. A replica counts its own drafts,
+    and knows the bytes of the others as of a second ago, or longer ago if there are thousands of shards."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class RedisStore:
         return self.quota.used
 
     async def _count_all(self) -> None:
-        """Counts the bytes of all tenants. A count of many shards pauses for as long as it took."""
+        """Counts the bytes of all tenants. A count of many shards is not repeated for as long as it took."""
         called_at = time.monotonic()
         async with self._counting:
             if self._count_began >= called_at - self._pause:
@@ -203,7 +203,7 @@ class RedisStore:
         return self.quota.usage()
 
     async def _count(self, shards: Sequence[Shard], tenants: Iterable[str]) -> None:
-        """Counts the bytes of these tenants, and of those that have these shards."""
+        """Counts the bytes of these tenants, and of the tenants of these shards."""
         keys = [shard.key("held") for shard in shards]
         counters = await self.connection.counts([("GET", key) for key in keys])
         counts = self.quota.drafted()

@@ -7,10 +7,10 @@ redis+cluster://[user:password@]host[:6379],host…                 a cluster, f
 
 User and password are percent-encoded. Options after `?`:
 
-max_connections      64; for bodies and for the ledger, each
-allow_eviction=true  a server that may evict is used, with a warning
-wait_aof=false       a write does not wait for the append-only file under `appendfsync everysec`
-wait_replicas        0, with sentinel 1: so many replicas confirm each write, or it is 503
+max_connections      64; for bodies, and as many for the ledger
+allow_eviction=true  accepts a server that may evict keys, with a warning
+wait_aof=false       writes do not wait for the append-only file under `appendfsync everysec`
+wait_replicas        0, with sentinel 1; how many replicas must confirm each write, else 503
 timeout              0.8; seconds for an operation, then 503. A Redis in another zone needs more
 tls=true             TLS with sentinel and cluster
 ssl_ca_certs         with TLS; so `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname`
@@ -92,7 +92,7 @@ def parse_redis_url(url: str) -> RedisUrl:
         raise ConfigError(f"A Redis URL starts with one of {', '.join(f'{name}://' for name in _KINDS)}.")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in sorted({*options, *filter(None, [parts.fragment])} - _OPTIONS[kind]):
-        # It may be a part of the password.
+        # The name may be a part of the password: it is not repeated.
         rule = unknown_key(name, sorted(_OPTIONS[kind]))
         raise ConfigError(f"Options of {parts.scheme}://: {rule}. In a password, ? is %3F and # is %23.")
     login, _, addresses = parts.netloc.rpartition("@")
@@ -132,7 +132,7 @@ def _client(url: RedisUrl, address: HostPort, **given: Any) -> Redis:
     pool = ConnectionPool(
         host=host,
         port=port,
-        # Server bounds a command: the timeout of redis-py would cost a timer for each read.
+        # RedisNode bounds each command: the timeout of redis-py would set a timer for each read.
         socket_timeout=None,
         socket_connect_timeout=max(bounded.CONNECT_SECONDS, (url.timeout or 0) / 2),
         retry=Retry(NoBackoff(), 1, (RedisConnectionError,)),
@@ -146,8 +146,8 @@ def _client(url: RedisUrl, address: HostPort, **given: Any) -> Redis:
 
 
 async def _greet(connection: Any) -> None:
-    """Connects as redis-py does. Raises InvalidResponse for what is no Redis: it may take every command, and
-    keep nothing."""
+    """Connects as redis-py does. Raises InvalidResponse if the server is not Redis: it might accept every
+    command and keep nothing."""
     await connection.on_connect()
     greeting = secrets.token_bytes(4).hex()
     await connection.send_command("ECHO", greeting)

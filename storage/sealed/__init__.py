@@ -1,4 +1,4 @@
-"""Encryption at rest: a store and a ledger that encrypt what they hand to another store and ledger.
+"""Encryption at rest: a store and a ledger that encrypt what they pass to another store and ledger.
 
-It wraps the ports, so no backend knows of it.
+They wrap the ports, so that backends need not know of encryption.
 """

@@ -1,4 +1,4 @@
-"""The keys of encryption at rest, and what a sealed text begins with."""
+"""The keys of encryption at rest, and how a sealed text is recognised."""
 
 import base64
 import binascii
@@ -17,7 +17,7 @@ PREFIX = "spillgate-sealed-1:"
 KEY_SETTING = "SPILLGATE_STORAGE_KEY_FILE"
 KEY_BYTES = 32
 MOST_ID = 32
-"""Characters of a key id, which has a place of this size in every sealed body."""
+"""The most characters of a key's id, for which every sealed body has a field of this size."""
 
 _MARK_CHARS = 8
 
@@ -26,8 +26,7 @@ _LINE = re.compile(rf"(?P<id>{_ID}):(?P<secret>.*)")
 
 
 class UnknownKey(StoreUnavailable):
-    """The text was sealed with a key that is not in the key file, or under whose id the key file has another
-    key."""
+    """The text was sealed with a key that is not in the key file, or whose id there names another key."""
 
     def __init__(self, key_id: str, *, has_another: bool = False) -> None:
         name = key_id if re.fullmatch(_ID, key_id) else "unreadable"
@@ -53,7 +52,8 @@ class StorageKey:
 class KeyRing(Protocol):
     @property
     def in_force(self) -> dict[str, StorageKey]:
-        """The keys by their ids, never empty. The first one seals; each opens what it sealed."""
+        """The keys by their ids; there is at least one. The first key seals; each key opens what it
+        sealed."""
         ...
 
     @property
@@ -63,8 +63,7 @@ class KeyRing(Protocol):
 
 
 class KeyLines(NamedTuple):
-    """Parses the file. Returns the keys by their ids, and for each line that is not in force its number and
-    the reason."""
+    """The keys of a file by their ids, and for each line that is not in force its number and the reason."""
 
     keys: dict[str, StorageKey]
     faults: list[str]

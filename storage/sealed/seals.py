@@ -1,4 +1,4 @@
-"""Seals short texts with AES-256-GCM, each under a key derived from one of the key file."""
+"""Seals short texts with AES-256-GCM, each under a key that is derived from a key of the key file."""
 
 import base64
 import binascii
@@ -16,16 +16,16 @@ from storage.sealed.keys import KEY_BYTES, PREFIX, KeyRing, StorageKey, UnknownK
 
 SALT = 32
 TAG = 16
-# A derived key seals once, so its nonce need not differ.
+# A derived key seals only once, so its nonce may always be the same.
 _NONCE = bytes(12)
 
 
 class DamagedSeal(ValueError):
-    """The bytes are not what was sealed here. The message quotes nothing from them."""
+    """The bytes are not what was sealed for this place. The message quotes nothing from them."""
 
 
 class Seals:
-    """`about` names what is sealed and where it belongs: opened anywhere else, it is a DamagedSeal."""
+    """`about` names what is sealed and where it belongs: opened with another `about`, it is a DamagedSeal."""
 
     def __init__(self, ring: KeyRing) -> None:
         self.ring = ring
@@ -59,14 +59,15 @@ class Seals:
 
 
 def about_info(stored: StoredResult) -> tuple[str, ...]:
-    """All fields of an info that are not hidden, but `expires_at`, which each use of the result moves. Raises
-    UnicodeEncodeError."""
+    """All fields of an info that are not hidden, except `expires_at`, which each use of the result changes.
+    Raises UnicodeEncodeError."""
     shown = replace(stored, tool_arguments=None, sha256="", expires_at=0)
     return "info", msgspec.json.encode(shown).decode()
 
 
 def wrap(key: StorageKey, data: bytes, *about: str) -> bytes:
-    """Returns a random salt, and the data under a key that is derived with it. SALT + TAG bytes longer."""
+    """Returns a random salt, and the data encrypted under a key that is derived with it: SALT + TAG bytes
+    more."""
     salt = secrets.token_bytes(SALT)
     return salt + _derived(key, salt).encrypt(_NONCE, data, _joined(about))
 

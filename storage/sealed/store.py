@@ -6,9 +6,10 @@ chunk    nonce (12 bytes, random), ciphertext, tag (16). The tag covers the chun
 footer   mark (8), id of the key in the key file (32, padded with zeros), and the body's key, sealed under it:
          salt (32), ciphertext (32), tag (16). The tag covers the body's tenant, handle and size.
 
-So no chunk can change its place, and no body its length or its handle. A range is found by arithmetic.
+So a chunk cannot be moved, nor a body's length or handle be changed, unnoticed. A range is found by
+arithmetic.
 
-The arguments of an info hold its hidden fields, sealed. The tag covers its other fields, but `expires_at`.
+The arguments of an info hold its hidden fields, sealed. The tag covers its other fields, except `expires_at`.
 """
 
 import hashlib
@@ -38,10 +39,10 @@ _MARK = b"SPGSEAL1"
 _HEAD = len(_MARK) + MOST_ID
 FOOTER = _HEAD + SALT + KEY_BYTES + TAG
 _BATCH = 8 * UNIT
-"""The most bytes that are opened at a time, so that a reader holds little of a body."""
+"""The most bytes that are opened at a time, so that a reader holds only a small part of a body."""
 
 _ONE_READ_BYTES = 1 << 20
-"""A body up to this size is read whole, footer and all, by one command."""
+"""A body up to this size is read whole, with its footer, by one command."""
 
 
 def sealed_size(size: int) -> int:
@@ -64,7 +65,8 @@ class BodyKey:
         return _head(key) + wrap(key, self._secret, *_about(stored, size))
 
     async def seal(self, data: bytes, first: int) -> bytes:
-        """Seals data of whole chunks, but for the last one; `first` is the number of its first chunk."""
+        """Seals data of whole chunks (only the last may be shorter); `first` is the number of the first
+        chunk."""
         return await in_thread_if_long(len(data), self._seal, data, first)
 
     def _seal(self, data: bytes, first: int) -> bytes:
@@ -75,7 +77,8 @@ class BodyKey:
         return b"".join(parts)
 
     async def open(self, pieces: AsyncIterator[bytes], first: int) -> AsyncIterator[bytes]:
-        """Yields what the chunks from number `first` on hold, up to 512 KiB at a time. Raises DamagedSeal."""
+        """Yields the contents of the chunks from number `first` on, up to 512 KiB at a time. Raises
+        DamagedSeal."""
         waiting = bytearray()
         async for piece in pieces:
             waiting += piece
@@ -130,8 +133,8 @@ _decode = msgspec.msgpack.Decoder(_Hidden).decode
 
 
 class SealedStore(StoreAround):
-    """Owns the store that keeps what is sealed. Results that were stored before encryption are found and read
-    as they are."""
+    """Owns the store that keeps the sealed results. Results that were stored before encryption are read as
+    they are."""
 
     def __init__(self, inner: ResultStore, ring: KeyRing) -> None:
         super().__init__(inner)
@@ -180,7 +183,8 @@ class SealedStore(StoreAround):
 
     async def _read(self, stored: StoredResult, start: int, end: int | None) -> AsyncIterator[bytes]:
         """Raises DamagedSeal, UnknownKey."""
-        # `stored` may be what was published, which does not tell whether its body is sealed.
+        # `stored` may be the result as the caller published it, which does not say whether the body is
+        # sealed.
         published = await self._inner.find(stored.tenant, stored.handle)
         if published is None:
             raise ResultExpired
@@ -221,8 +225,8 @@ class SealedStore(StoreAround):
             raise DamagedSeal("its fields are not those of an info") from None
 
     def hide(self, key: StorageKey, stored: StoredResult, size: int) -> StoredResult:
-        """Returns what `inner` gets to see. Its SHA-256 differs each time, so that no store takes an earlier
-        body, sealed or not, for the same one."""
+        """Returns the result as the inner store gets it. Its SHA-256 differs each time, so that no store
+        takes an earlier body, sealed or not, for the same one."""
         try:
             hidden = _encode(_Hidden(size, stored.sha256, stored.tool_arguments))
             about = about_info(stored)

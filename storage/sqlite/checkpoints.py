@@ -1,8 +1,8 @@
-"""Copies the -wal file into the database beside the writer, whose commits do not wait for the disk.
+"""Copies the -wal file into the database, beside the writer, whose commits do not wait for the disk.
 
-The next commit begins the -wal file again if all of it was copied. So each pass copies what was written
-during the pass before, until one fits between two commits. On a slow disk none does, and the file grows,
-until the writer copies the rest.
+If all of the -wal file was copied, the next commit starts it afresh. So each pass copies what was written
+during the pass before, until a pass ends between two commits. On a slow disk no pass does: the file grows
+until the writer itself copies the rest.
 """
 
 import logging
@@ -16,25 +16,28 @@ log = logging.getLogger("spillgate.storage")
 
 ROWS = 2_000
 """The rows that the writer changes between two checkpoints; a commit counts as ROWS_OF_COMMIT more. They take
-5 to 8 MB of the -wal file, and 4 ms of a core, which the event loop may share: p99.9 of small results is
-promised under 6 ms (bench/README.md)."""
+5 to 8 MB of the -wal file, and a checkpoint of them 4 ms of a core that the event loop may need: the p99.9 of
+small results must stay under 6 ms (bench/README.md)."""
 
 ROWS_OF_COMMIT = 3
-"""A commit of one row writes about as many pages as one of several: 2,000 of them would take 20 MB."""
+"""A commit of one row writes about as many pages as a commit of several: 2,000 such commits would take 20
+MB."""
 
 MOST_FRAMES = 4_000
-"""With so many in the -wal file the writer copies the rest. A frame holds a page of 4 KB."""
+"""With this many frames in the -wal file, the writer copies the rest. A frame holds a page of 4 KB."""
 
 WAL_BYTES = 16 << 20
-"""The size to which the -wal file is cut when it begins again. What it holds, the spare space holds once
+"""The size to which the -wal file is cut when it starts afresh. The spare space includes the same size once
 more."""
 
 MOST_ROWS = 10_000
-"""With so many changed during a checkpoint the writer waits for its end, so that the file has a bound."""
+"""With this many rows changed during a checkpoint, the writer waits for its end, so that the file's size has
+a bound."""
 
 MOST_PASSES = 10
 _MOST_SECONDS = 1.0
-"""A slow disk may keep a checkpoint from its end."""
+"""The longest time that the writer waits for the end of a checkpoint, which on a slow disk might never
+come."""
 _PAUSE_SECONDS = 0.02
 sync_data = getattr(os, "fdatasync", os.fsync)
 _CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
@@ -45,7 +48,7 @@ class Checkpoints:
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
-        # Closed after all connections: that ends the locks that SQLite has on the file.
+        # Closed after all connections, because closing it releases SQLite's locks on the file.
         self._database = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._starts, self._commits, self._ended = Event(), Event(), Event()
         self._ended.set()
@@ -55,7 +58,7 @@ class Checkpoints:
         self._thread.start()
 
     def committed(self, writer: sqlite3.Connection) -> None:
-        """Called after each commit. Starts a checkpoint if it is time, or copies what one has left."""
+        """Called after each commit. Starts a checkpoint if it is due, or copies what the last one left."""
         self._committed += 1
         self._rows = writer.total_changes + ROWS_OF_COMMIT * self._committed
         if not self._ended.is_set():
@@ -66,7 +69,7 @@ class Checkpoints:
             self._ended.wait(_MOST_SECONDS)
         if self._is_near:
             self._is_near = False
-            # The commit before has succeeded. The next one meets the fault of a disk.
+            # The commit has succeeded. If the disk is faulty, the next commit reports it.
             with suppress(sqlite3.Error):
                 writer.execute(_CHECKPOINT).fetchall()
         elif rows >= ROWS and self._ended.is_set():
@@ -88,20 +91,21 @@ class Checkpoints:
             try:
                 self._copy()
             except (sqlite3.Error, OSError) as error:
-                # The writer meets the same fault, and its callers get it. The next checkpoint copies all.
+                # The writer gets the same error and reports it to its callers. The next checkpoint copies
+                # everything.
                 log.warning("the -wal file of the ledger is not copied yet; nothing is lost: %s", error)
             self._ended.set()
 
     def _copy(self) -> None:
         frames = 0
         for _ in range(MOST_PASSES):
-            # After a commit a pass has the most time until the next one.
+            # Right after a commit, a pass has the most time until the next one.
             self._commits.clear()
             self._commits.wait(_PAUSE_SECONDS)
             rows, before = self._rows, frames
             _, frames, _ = self._connection.execute(_CHECKPOINT).fetchone()
             if rows == self._rows or frames < before:
                 break
-            # SQLite syncs it in the pass that reaches the end alone, which would take as long as all passes.
+            # SQLite syncs only in the pass that reaches the end; that sync would take as long as all passes.
             sync_data(self._database)
         self._is_near = frames >= MOST_FRAMES

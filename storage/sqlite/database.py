@@ -22,8 +22,7 @@ log = logging.getLogger("spillgate.storage")
 
 VERSION = 12
 
-# For a value that is no exact int, float or str, sqlite3 looks for an adapter, then for methods: an entry has
-# twenty of them.
+# Adapters for enums: without one, sqlite3 looks for methods of each value, and an entry has twenty.
 for _kind in (EntryType, EntryStatus, OutcomeKind, Trigger):
     sqlite3.register_adapter(_kind, str.__str__)
 sqlite3.register_adapter(type(None), lambda value: value)
@@ -57,8 +56,8 @@ OF_ENTRY = {
     "found_nothing": (_COUNTED, "details.found_nothing"),
     "costs_more": (_COUNTED, "details.costs_more"),
 }
-"""The columns that repeat an attribute of the entry, for queries: each with its type and that attribute. The
-table, its rows and their insertion follow from it; one more needs a migration, too."""
+"""The columns that repeat an attribute of the entry for queries: each with its type and the attribute. The
+table, its rows and their insertion are derived from it; a new column needs a migration, too."""
 
 OF_CHARGE = {
     "epoch": "INTEGER",
@@ -110,8 +109,8 @@ DROP TRIGGER deleted; DROP TABLE hour_sums; DROP TABLE unsummed_hours; DROP TABL
 DROP INDEX sums_of_time;{_SUMS}""",
     11: "ALTER TABLE entries DROP COLUMN first_question;",
 }
-"""The statements that follow each older version, up to the next. Sums before _SUMS_VERSION are made after
-them."""
+"""The statements that migrate each older version to the next one. For versions before _SUMS_VERSION, sums are
+made after them."""
 _SUMS_VERSION = 11
 
 
@@ -145,7 +144,7 @@ def open_database(path: Path) -> DatabaseConnections:
             failed.callback(long.close)
             checkpoints = Checkpoints(_connect(path, "rw"), path)
             connections = DatabaseConnections(lock, spare, checkpoints, writer, by_key, long)
-        # SQLite quotes a damaged schema, which may be no UTF-8.
+        # SQLite's message may quote a damaged schema that is not UTF-8.
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             why = (isinstance(error, OSError) and error.strerror) or error
             raise ConfigError(
@@ -157,7 +156,7 @@ def open_database(path: Path) -> DatabaseConnections:
 
 
 def open_in_memory() -> sqlite3.Connection:
-    """A database that ends with its connection, which both reads and writes it."""
+    """A connection to a database in memory, for reading and writing. The database ends with it."""
     connection = _connected(":memory:")
     _make_tables(connection, Path(":memory:"))
     return connection
@@ -177,7 +176,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 def _connected(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None, check_same_thread=False)
-    # A damaged text would be an error for its whole page, and would stop each sweep.
+    # Without it, a damaged text would be an error of its whole page of entries, and stop each sweep.
     connection.text_factory = lambda text: text.decode(errors="replace")
     return connection
 

@@ -16,7 +16,7 @@ from storage.sqlite.spare_space import SpareSpace
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], object]
 MOST = 256
-# A number past 64 bits, a lone surrogate, a text past 1 GB: an error of one change, not of the database.
+# Errors of one change, not of the database: a number past 64 bits, a lone surrogate, a text past 1 GB.
 UNKEEPABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError)
 
 
@@ -24,15 +24,15 @@ class State(Protocol):
     """Collects what the changes of a transaction write."""
 
     def write(self, cursor: sqlite3.Cursor) -> None:
-        """Before the commit."""
+        """Writes what was collected; called before the commit."""
         ...
 
     def commit(self) -> None:
-        """After it."""
+        """Called after the commit."""
         ...
 
     def reset(self) -> None:
-        """Runs after each transaction, committed or rolled back."""
+        """Called after each transaction, committed or rolled back."""
         ...
 
 
@@ -45,8 +45,8 @@ class _Job:
 
 
 class Writer:
-    """The only writer of a database. Commits each change on the thread of its caller: for a database in
-    memory, on the connection that reads it, too."""
+    """The only writer of a database. Commits each change on the caller's thread; for a database in memory,
+    whose one connection also reads."""
 
     def __init__(
         self, connection: sqlite3.Connection, state: State, guard: Callable[[], None] = lambda: None
@@ -54,7 +54,7 @@ class Writer:
         """`guard` is called before each commit. If it raises a StorageError, nothing is written and every
         caller gets the error."""
         self._connection = connection
-        # A connection makes a new cursor for each statement: 1,500 instructions.
+        # One cursor for all statements: the connection would make a new one for each.
         self._cursor = connection.cursor()
         (_, _, self._path), *_ = connection.execute("PRAGMA database_list").fetchall()
         self._state = state
@@ -66,9 +66,10 @@ class Writer:
         return 0
 
     def run(self, change: Callable[[sqlite3.Connection], T], *, deletes: bool = False) -> Awaitable[T]:
-        """To be awaited at once, for the value of `change` after its commit, even for a cancelled caller. A
-        change that raises a SpillgateError must not have written anything: the other changes of its
-        transaction are committed. `deletes`: it makes room, and may use the spare space."""
+        """Commits `change` and returns its value; await it at once. It is committed even if the caller is
+        cancelled. A change that raises a SpillgateError must not have written anything, because the other
+        changes of the transaction are committed. `deletes`: the change makes room, and may use the spare
+        space."""
         return self._run(change)
 
     async def _run(self, change: Callable[[sqlite3.Connection], T]) -> T:
@@ -126,7 +127,8 @@ class GroupCommit(Writer):
     ) -> None:
         super().__init__(connection, state, guard)
         self._spare = spare
-        # SQLite cuts the file, and keeps it as long as a connection is open.
+        # Kept open to read its size. SQLite cuts the file, but does not replace it while a connection is
+        # open.
         self._wal = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         self._checkpoints = checkpoints
         self._batches: Batches[_Job] = Batches(self._commit, "ledger-write", MOST)
@@ -149,7 +151,7 @@ class GroupCommit(Writer):
     def _commit(self, jobs: Sequence[_Job]) -> list[object]:
         """Returns the value or the error of each change."""
         deleting = [job.change for job in jobs if job.deletes]
-        # A `stat` takes six times as many instructions.
+        # lseek: a `stat` takes six times as many instructions.
         if self._spare.fill(os.lseek(self._wal, 0, os.SEEK_END)):
             outcomes = self._committed([job.change for job in jobs])
             if not deleting or not _is_full(outcomes):
@@ -164,7 +166,7 @@ class GroupCommit(Writer):
         return [next(deleted) if job.deletes else _full(f"ENOSPC, {self._path}") for job in jobs]
 
     def _make_room(self) -> None:
-        """Empties the -wal file, whose pages need at most the spare space behind the end of the database."""
+        """Empties the -wal file: its pages go into the database, which grows by at most the spare space."""
         while self._spare.spend():
             pass
         with suppress(sqlite3.Error):
@@ -186,7 +188,8 @@ def _outcome(change: Change, connection: sqlite3.Connection) -> object:
 
 
 def _is_full(outcomes: Sequence[object]) -> bool:
-    """Whether the medium is full: not the quota of a tenant, which is an error of a single change."""
+    """Whether the medium is full. A full quota of a tenant is an error of a single change, and does not
+    count."""
     return bool(outcomes) and all(type(one) is StoreFull for one in outcomes)
 
 

@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 
 class DatabaseLedger(LedgerBase):
-    """Reads by key on the connection `by_key`, on the event loop's thread: a thread hop would take ten times
-    as long."""
+    """Reads by key use the connection `by_key` on the event loop's thread: another thread would take ten
+    times as long."""
 
     _state: SqliteState
     _writer: Writer
@@ -54,7 +54,7 @@ class DatabaseLedger(LedgerBase):
         known = self._state.committed(call.key)
         if known is None or call.call_id is not None or call.report is not None:
             return await self._entered(call)
-        # Without a name there is nothing to look up.
+        # Without a call id there is nothing to look up.
         session_rules.alive(known)
         if not self._state.has_room(call.key.tenant, opens=False):
             await self._make_room(call.key.tenant, opens=False)
@@ -185,7 +185,7 @@ class DatabaseLedger(LedgerBase):
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
         def read() -> Summary:
             with self._long as connection:
-                # One snapshot: an entry may be deleted between the two.
+                # One snapshot for all statements: an entry may be deleted between two of them.
                 connection.execute("BEGIN")
                 return summary(connection, wanted, group_by, oldest)
 
@@ -229,7 +229,7 @@ class DatabaseLedger(LedgerBase):
         return [SessionKey(*key) for key in await self._later(ENDED, [])]
 
     async def _forget_sums(self, times: ExpiryTimes) -> None:
-        """Once an hour, after the entries of that hour."""
+        """Deletes old sums, once an hour, after the entries of that hour were deleted."""
         if (hour := times.oldest // sums.HOUR_MS) == self._forgotten_hour:
             return
         first_day = first_kept_day(times.now, times.now - times.oldest)
@@ -248,7 +248,8 @@ class DatabaseLedger(LedgerBase):
         return self._state.usage()
 
     async def entry_count(self) -> int:
-        """The oldest entries are deleted first. Those of a deleted tenant count until they would expire."""
+        """Counted from the lowest row number to the highest, which is fast: entries of a deleted tenant are
+        included until they would have expired."""
         count: tuple[int] = self._now(lambda connection: connection.execute(rows.COUNT).fetchone())
         return count[0]
 
@@ -279,12 +280,12 @@ class DatabaseLedger(LedgerBase):
             raise translated(error, str(self._path)) from error
 
     async def _begin(self, read: Callable[[], T]) -> T:
-        """Runs a read of the connection `long`."""
+        """Runs a read on the connection `long`."""
         return read()
 
 
 class MemoryLedger(DatabaseLedger):
-    """No method waits for anything, so each is atomic."""
+    """A ledger in memory. No method awaits anything, so each is atomic."""
 
     load = Load()
     warnings = ("Sessions and accounting are kept in the memory of this process: they end with it.",)
@@ -306,7 +307,8 @@ class SqliteLedger(DatabaseLedger):
     warnings: tuple[str, ...] = ()
 
     def __init__(self, path: Path, **options: Unpack[LedgerOptions]) -> None:
-        # SQLite follows links, too: the lock and the -wal file are beside the file itself.
+        # As SQLite does: it follows links, and puts the -wal file beside the file itself. The lock is there,
+        # too.
         link, path = path, Path(os.path.realpath(path))
         super().__init__(path, **options)
         database = open_database(path)
@@ -338,7 +340,7 @@ class SqliteLedger(DatabaseLedger):
         await self._threads.close()
         self._long.close()
         self._by_key.close()
-        # The writer last: the last connection that closes checkpoints the -wal file.
+        # The writer last: the last connection to close makes a checkpoint of the -wal file.
         await self._writer.close()
         os.close(self._lock)
 
@@ -365,7 +367,7 @@ def _charge(
         if first is not None:
             session = before or session_rules.fresh(charge.key, charge.entry.timestamp)
             return session_rules.retry_receipt(session, charge, *first)
-    session = session_rules.admitted(before, charge)
+    session = session_rules.session_to_charge(before, charge)
     admitted = session_rules.is_admitted(charge.entry)
     opens = before is None and not rows.counted_usage(connection, charge.key).sessions
     state.check_room(connection, charge.key.tenant, opens=opens, admitted=admitted)

@@ -1,4 +1,4 @@
-"""Sums of the entries of a database that an older version wrote."""
+"""Makes the sums of a database that an older version wrote."""
 
 import sqlite3
 from contextlib import suppress
@@ -16,7 +16,7 @@ _decode_entry = msgspec.json.Decoder(AccountingEntry).decode
 
 _ENTRIES = "SELECT seq, entry FROM entries WHERE seq > ? ORDER BY seq LIMIT ?"
 _KNOWN = GROUPED[:-2]
-"""The older sums do not tell keys and clients apart."""
+"""The fields of the older sums, which have neither key nor client."""
 
 _NAMES = ["observed_tokens_saved" if name == "tokens_saved_observed" else name for name in AMOUNTS]
 _ROLLED = f"SELECT tenant, hour, {', '.join((*_KNOWN, *_NAMES))} FROM rolled_sums"  # noqa: S608
@@ -32,9 +32,8 @@ _OF_ROLLED = _HISTORIES.format(
 
 
 def migrate_sums(connection: sqlite3.Connection, *, has_rolled: bool) -> None:
-    """Within the transaction of the migration. Older versions deleted sums with their entries: what was
-    before the first day that is left is not known. `has_rolled`: there are sums of entries that are not
-    kept."""
+    """Runs within the transaction of the migration. Older versions deleted sums with their entries: of the
+    time before the first remaining day, nothing is known. `has_rolled`: there are sums of deleted entries."""
     groups = sums.SumGroups()
     connection.execute(_OF_ENTRIES)
     if has_rolled:
@@ -45,7 +44,7 @@ def migrate_sums(connection: sqlite3.Connection, *, has_rolled: bool) -> None:
     while rows := connection.execute(_ENTRIES, (seq, _AT_ONCE)).fetchall():
         added: sums.Added = {}
         for _, packed in rows:
-            # What is damaged is left out of pages, too.
+            # Damaged entries are left out, as in pages.
             with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
                 sums.collect(added, _decode_entry(packed))
         sums.add(connection.cursor(), groups, added, partial(int, rows[0][0]))

@@ -61,7 +61,7 @@ STORED_AT = (
     " AND type = 'tool'"
 )
 COUNT = "SELECT ifnull((SELECT max(seq) FROM entries) - (SELECT min(seq) FROM entries) + 1, 0)"
-# With the index of another column, each page would sort every entry that matches.
+# NOT INDEXED: with the index of another column, each page would sort all matching entries.
 _ENTRIES = "SELECT seq, entry FROM entries NOT INDEXED WHERE "
 _ENTRIES_OF_SESSION = "SELECT seq, entry FROM entries INDEXED BY entries_of_session WHERE "
 _encoder = msgspec.json.Encoder()
@@ -84,7 +84,7 @@ def read_session(connection: sqlite3.Connection, key: SessionKey) -> Session | N
 
 
 def counted_usage(connection: sqlite3.Connection, key: SessionKey) -> LedgerUsage:
-    """What the row of a session counts for, as `session_rules.session_usage`, also if the row is damaged."""
+    """The usage of a session as `session_rules.session_usage` counts it, from its row, even a damaged one."""
     row = connection.execute(_COUNTED, (session_rules.SESSION_BYTES, *key)).fetchone()
     return session_rules.NOTHING if row is None else LedgerUsage(*row)
 
@@ -141,7 +141,7 @@ def insert(cursor: sqlite3.Cursor, entries: Iterable[Row]) -> None:
 
 
 def row_bytes(row: Row) -> int:
-    """Returns the bytes that the row counts for in the bound of its tenant."""
+    """Returns the bytes for which the row counts in its tenant's quota."""
     packed, text = row[_PACKED], row[_TEXT]
     assert isinstance(packed, bytes)
     return session_rules.entry_bytes(packed, text if isinstance(text, str) else None)

@@ -1,4 +1,4 @@
-"""A cache of sessions and usages, what the open transaction has to write, and what it deletes."""
+"""A cache of sessions and usages; what the open transaction writes, and what it deletes to make room."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from storage.base import session_rules
 from storage.sqlite import rows, sums
 
 KEPT_SESSIONS = 1_000
-"""Number of cached sessions. A read of another one from the database takes 20 microseconds."""
+"""The number of cached sessions. Reading a session from the database takes 20 microseconds."""
 MOST = 500
 """The most rows that one transaction deletes, so that no request waits long for it."""
 
@@ -33,7 +33,7 @@ _CALLS = (
     " WHERE tenant = ? AND session_id = ? AND call_id IS NOT NULL LIMIT ?"
 )
 _FORGET_CALL = "UPDATE entries SET call_id = NULL, fingerprint = NULL, text = NULL WHERE seq = ?"
-# Without those of a time that is still to come: the clock was set back, and they would hide what has expired.
+# Leaves out entries of the future, as after a clock was set back: they would hide expired entries.
 _OLDEST = (
     f"SELECT {_ENTRY} FROM (SELECT * FROM entries WHERE timestamp <= ? ORDER BY seq LIMIT ?)"  # noqa: S608
     " WHERE timestamp <= ?"
@@ -42,7 +42,8 @@ _OLDEST_OF_TENANT = f"SELECT {_ENTRY} FROM entries WHERE tenant = ? ORDER BY tim
 _ENDED_OF_TENANT = (
     "SELECT session_id FROM sessions WHERE tenant = ? AND ended_at IS NOT NULL ORDER BY ended_at LIMIT ?"
 )
-# Looks only at the 1,000 sessions used longest ago: a tenant with many of them does not hold up the writer.
+# Looks only at the 1,000 least recently used sessions, so that a tenant with many does not hold up the
+# writer.
 _IDLE_OF_TENANT = (
     "SELECT session_id FROM (SELECT * FROM sessions WHERE tenant = ? AND ended_at IS NULL"
     " AND last_used_at <= ? ORDER BY last_used_at LIMIT 1000) AS idle"
@@ -61,8 +62,8 @@ _FORGET_ENTRY = "DELETE FROM entries WHERE seq = ?"
 
 @dataclass(frozen=True, slots=True)
 class ExpiryTimes:
-    """Unix ms. Sessions last used up to `idle_since` are deleted; entries written, and sessions ended, up to
-    `oldest`."""
+    """Times in Unix ms. Deleted are sessions whose last use is at or before `idle_since`, and entries that
+    were written, and sessions that ended, at or before `oldest`."""
 
     now: int
     idle_since: int
@@ -75,8 +76,8 @@ class ExpiryTimes:
 
 
 class SqliteState:
-    """Committed sessions and usages are read on the event loop's thread; all else on the writer's thread.
-    Readers see the changes of a transaction after its commit."""
+    """Committed sessions and usages are read on the event loop's thread; all else happens on the writer's
+    thread. Readers see the changes of a transaction after its commit."""
 
     def __init__(
         self, quota_of: QuotaOf, max_bytes: int, usages: dict[str, LedgerUsage], clock: Clock, idle_ms: int
@@ -130,11 +131,11 @@ class SqliteState:
         self._entries.append(row)
 
     def append_now(self, connection: sqlite3.Connection, row: rows.Row, entry: AccountingEntry) -> None:
-        """For the entry of a named call: a retry in the same transaction has to find it."""
+        """Inserts the entry of a named call at once, so that a retry in the same transaction finds it."""
         try:
             rows.insert(connection.cursor(), [row])
         except sqlite3.IntegrityError:
-            # The entry of the same call is damaged: this one takes its place as the receipt.
+            # The existing entry of this call is damaged: this one replaces it as the receipt.
             connection.execute(rows.FORGET_CALL, rows.call_of(row))
             rows.insert(connection.cursor(), [row])
         self._count_entry(row, entry)
@@ -153,7 +154,7 @@ class SqliteState:
     def _forget_session(
         self, connection: sqlite3.Connection, key: SessionKey, session: Session | None
     ) -> bool:
-        # Calls first: a new session of the same id must not find them.
+        # Calls are deleted first: a new session with the same id must not find them.
         calls = connection.execute(_CALLS, (*key, MOST)).fetchall()
         connection.executemany(_FORGET_CALL, [(seq,) for seq, _ in calls])
         self.count(key.tenant, 0, -sum(size for _, size in calls))
@@ -263,8 +264,9 @@ class SqliteState:
     def _make_room(
         self, connection: sqlite3.Connection, tenant: str, surplus: Callable[[], int], idle: int = 0
     ) -> None:
-        """In the order of `Ledger`: the oldest entries, then sessions that have ended, then idle ones, up to
-        MOST of each. `surplus`: the bytes that have to go. `idle`: so many idle sessions go in any case."""
+        """Deletes, in the order that `Ledger` states, the oldest entries, then ended sessions, then idle
+        ones, up to MOST of each, until `surplus` is 0. `idle`: the number of idle sessions to delete in any
+        case."""
         has_more = self._delete_oldest(connection, tenant, surplus())
         if surplus() and not has_more:
             self._forget_selected(connection, tenant, _ENDED_OF_TENANT, (tenant, MOST))
@@ -308,7 +310,7 @@ class SqliteState:
 
     def count(self, tenant: str, sessions: int, size: int) -> None:
         usage = self._usage(tenant)
-        # A counter that was damaged began at 0.
+        # A damaged counter started at 0, so that a subtraction may go below it.
         after = LedgerUsage(max(0, usage.sessions + sessions), max(0, usage.bytes + size))
         self._changed_usages[tenant] = after
         self._changed_total += after.bytes - usage.bytes
@@ -321,7 +323,7 @@ class SqliteState:
         return self._changed_usages.get(tenant) or self._usages.get(tenant, session_rules.NOTHING)
 
     def write(self, cursor: sqlite3.Cursor) -> None:
-        """Runs once per transaction: a session that was charged many times is written once."""
+        """Runs once for each transaction: a session that was charged many times is written once."""
         rows.insert(cursor, self._entries)
         sums.add_newest(cursor, self._groups, self._sums)
         for session in self._changed.values():

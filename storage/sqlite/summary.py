@@ -1,4 +1,5 @@
-"""Summaries: from sums of whole days, and of whole hours that have all entries; the rest from the entries."""
+"""Summaries. Whole days, and whole hours without missing entries, come from their sums, all else from
+entries."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -69,7 +70,7 @@ class SummedSpan(NamedTuple):
 def summary(
     connection: sqlite3.Connection, wanted: EntryFilter, group_by: Sequence[GroupBy], oldest: int
 ) -> Summary:
-    """Within a transaction that reads. `oldest`: entries up to then (Unix ms) go by age."""
+    """Runs within a read transaction. `oldest`: entries up to that time (Unix ms) are deleted by age."""
     deleted, forgotten = (one or 0 for one in connection.execute(_DELETED, (wanted.tenant,)).fetchone())
     spans = spans_of(wanted, group_by, deleted)
     gaps = dict(_gaps(connection, wanted, spans, oldest))
@@ -83,7 +84,7 @@ def summary(
 
 
 def spans_of(wanted: EntryFilter, group_by: Sequence[GroupBy], deleted: int) -> list[SummedSpan]:
-    """The spans that answer a summary. Entries up to `deleted` (Unix ms) are not all there."""
+    """The spans that answer a summary. Some entries up to `deleted` (Unix ms) are missing."""
     of_hours = wanted.session_id is None and _NOT_OF_HOURS.isdisjoint(group_by)
     lengths = (DAY_MS,) * sums_answer(wanted, group_by) + (HOUR_MS,) * of_hours
     return _spans(wanted.since or 0, END if wanted.until is None else wanted.until, lengths, deleted)
@@ -93,7 +94,7 @@ def _spans(since: int, until: int, lengths: tuple[int, ...], deleted: int) -> li
     if since >= until or not lengths:
         return [SummedSpan(None, since, until)] if since < until else []
     length, *shorter = lengths
-    # An hour that lacks entries is answered by those that are there.
+    # An hour that lacks entries is answered from the remaining entries.
     first = since if length == DAY_MS else max(since, deleted + 1)
     first, last = -(-first // length) * length, until // length * length
     if first >= last:
@@ -126,8 +127,8 @@ def _gaps(
 def _noted(
     connection: sqlite3.Connection, wanted: EntryFilter, spans: Sequence[SummedSpan]
 ) -> Iterator[tuple[Gap, None]]:
-    """Yields the gaps that entries report. If such entries were deleted, the sums of their days have the
-    types."""
+    """Yields the gaps that entries report. If such entries were deleted, the sums of their days still have
+    the types."""
     for span in spans:
         days = span.since // DAY_MS, -(-span.until // DAY_MS)
         asked = (wanted.tenant, *days, span.length == DAY_MS, span.since, DAY_MS)
@@ -141,7 +142,7 @@ def _noted(
 def _query(
     wanted: EntryFilter, group_by: Sequence[GroupBy], spans: Sequence[SummedSpan]
 ) -> tuple[str, list[object]]:
-    """Rows of a group's values and its sums, most tokens saved first."""
+    """The query of a summary. Its rows have the group's values and sums, most tokens saved first."""
     parts, values = list[str](), list[object]()
     for span in spans:
         part, more = _part(wanted, group_by, span)
@@ -172,7 +173,7 @@ def _part(wanted: EntryFilter, group_by: Sequence[GroupBy], span: SummedSpan) ->
 
 
 def _value(key: GroupBy, length: int | None) -> str:
-    """The value by which an entry, or the sums of an hour or a day, are grouped; of a period its beginning in
+    """The expression by which entries, or sums of hours or days, are grouped; for a period, its beginning in
     seconds."""
     name = FIELD_OF.get(key, key.value)
     if key in PERIOD_FORMATS:

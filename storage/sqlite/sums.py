@@ -1,11 +1,11 @@
 """Sums of each hour and each day by group, written in the transaction of their entries. A summary of 30 days
 reads them in place of a million entries.
 
-Sums of hours save the reading of entries, and go with them; they do not tell keys and clients apart. Sums of
-days outlive their entries: storage/base/summaries.py.
+Sums of hours are faster to read than entries, and are deleted with them; they have neither key nor client.
+Sums of days outlive their entries: see storage/base/summaries.py.
 
-Hours and days are numbered since 1970, by their length in ms. Of a value that an entry does not have, the
-column of a group is x'' in place of NULL, which is not unique; of one that is not told apart it is x'00'.
+Hours and days are numbered since 1970. In a group, the column of a value that an entry does not have is x'',
+because NULL is not unique; the column of a merged value is x'00'.
 """
 
 import sqlite3
@@ -57,12 +57,13 @@ CREATE TABLE histories (
   tenant TEXT PRIMARY KEY, deleted INTEGER NOT NULL DEFAULT -1, forgotten INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 """
-"""Sums name their group by a number: that takes half the time, and half the room. `first_seq`: no entry of
-the period has a lower one. `histories` has a row for each tenant that has sums: entries up to `deleted` and
-sums of days up to `forgotten` (Unix ms) are not all there."""
+"""Sums refer to their group by a number, which takes half the time and space. `first_seq`: no entry of the
+period has a lower `seq`. `histories` has a row for each tenant with sums: some entries up to `deleted`, and
+some sums of days up to `forgotten` (Unix ms), are missing."""
 
 SUMS = f"(SELECT period_sums.*, {_NAMES} FROM period_sums CROSS JOIN sum_groups ON id = group_id)"  # noqa: S608
-"""Sums with the values of their groups, as a table of a query. CROSS JOIN: in the order of the periods."""
+"""Sums with the values of their groups, as a table for queries. CROSS JOIN makes SQLite read in the order of
+the periods."""
 
 _ID = f"SELECT id FROM sum_groups WHERE (tenant, {_NAMES}) = (?{', ?' * len(GROUPED)})"  # noqa: S608
 _NEW_ID = f"INSERT INTO sum_groups (tenant, {_NAMES}) VALUES (?{', ?' * len(GROUPED)})"  # noqa: S608
@@ -95,7 +96,7 @@ SINCE_HOUR = (
     f"seq >= ifnull((SELECT min(first_seq) FROM period_sums WHERE tenant = ? AND length = {HOUR_MS}"  # noqa: S608
     f" AND period >= ?), {END})"
 )
-"""A condition that is true for all entries of a tenant in an hour and later, and for few others."""
+"""A condition that is true for all entries of a tenant from an hour on, and for few others."""
 
 Added = dict[tuple[str, int, Group], list[Sums]]
 """Sums of new entries by tenant, hour and group."""
@@ -107,14 +108,15 @@ def collect(added: Added, entry: AccountingEntry) -> None:
 
 
 class SumGroups:
-    """The numbers of groups that the writer knows. Those of a transaction are kept with its commit."""
+    """The numbers of groups that the writer knows. Numbers from a transaction are kept once it is
+    committed."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, Group], tuple[int, int]] = {}
         self._new: dict[tuple[str, Group], tuple[int, int]] = {}
 
     def numbers(self, cursor: sqlite3.Cursor, tenant: str, group: Group) -> tuple[int, int]:
-        """That of the group in sums of hours, and that in sums of days."""
+        """The numbers of the group in sums of hours and in sums of days."""
         key = tenant, group
         found = self._known.get(key) or self._new.get(key)
         if found is None:
@@ -152,7 +154,7 @@ def add(cursor: sqlite3.Cursor, groups: SumGroups, added: Added, first_seq: Call
     for (tenant, hour, group), sums in added.items():
         amounts, day = added_up(sums), hour * HOUR_MS // DAY_MS
         of_hours, of_days = groups.numbers(cursor, tenant, group)
-        # Most amounts are 0, and each column takes the time of a small statement.
+        # Only amounts that are not 0, which are few: each column takes as long as a small statement.
         addition, values = _addition(tuple(map(bool, amounts))), (*filter(None, amounts), tenant)
         if not cursor.execute(addition, (*values, HOUR_MS, hour, of_hours)).rowcount:
             cursor.execute(_INSERT, (tenant, HOUR_MS, hour, of_hours, first_seq(), *amounts))
@@ -192,8 +194,8 @@ def note_deleted(connection: sqlite3.Connection, deleted: Mapping[str, int]) -> 
 
 
 def forget(connection: sqlite3.Connection, tenant: str, oldest: int, first_day: int, most: int) -> bool:
-    """Deletes sums of hours that end up to `oldest` (Unix ms), whose entries are gone, and of days before the
-    first one that is kept. Returns whether that is all; if not, it has deleted about `most`."""
+    """Deletes sums of hours that end at or before `oldest` (Unix ms), whose entries are deleted, and of days
+    before `first_day`. Returns True if none is left; else it has deleted about `most`."""
     count, is_all = _forget_before(connection, tenant, DAY_MS, first_day, most)
     if count:
         forgotten = first_day * DAY_MS
@@ -211,7 +213,7 @@ def forget_tenant(connection: sqlite3.Connection, tenant: str, most: int) -> boo
 
 
 def forget_groups(connection: sqlite3.Connection, tenant: str) -> None:
-    """Deletes groups that have no sums any more: names of tools are among them."""
+    """Deletes groups without sums, because the names of tools in them must not outlive the data."""
     connection.execute(_FORGET_GROUPS, (tenant, tenant))
 
 
