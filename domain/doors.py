@@ -7,39 +7,53 @@ from domain.file_reads import reads_one_file
 
 
 class Door(NamedTuple):
-    """`tool_prefix` stands before the names of Spillgate's tools as the client's model sees them;
-    `needs_search` names the tool that the model must call first to find them. Without `has_tools` the model
-    has none of them. `has_shell`: it can run `spillgate ask`. `passes_on`: whose tools
-    may be given references to stored results (`domain.references`): `any`, or those of the `server` that the
-    result is from; "" for none. `most_bytes` of a replacement are shown whole,
-    0 for any number. `own_limit_bytes`: what the client itself shows of a larger result, 0 if that is not
-    known. `call`: what the model calls instead of our tools, as the texts are to say it. `reads` are the
-    client's own tools that read a file to edit it: their results pass. `passes` are others whose results
-    pass: the report of a sub-agent, which was written for the model that reads it. `shells` are the tools
-    with whose commands the client's model reads files to edit them. `hooked` is a pattern of the tools whose
-    results the client's hooks may replace, "" for all; those of failed calls only with `hooks_failures`.
-    `is_hook`: it is that of a coding agent's hook. `tool_name`: what the client calls
-    `tool_output`. Without `knows_tools` nothing is known of what the model has: texts name the handle and the
-    file, and a tool only if the policy's `tool_names` does. Without `keeps_budget` the results are held to
-    size caps alone, unless their session declares a window."""
+    """What is known of the client that a result comes through, and of what its model can do."""
 
-    tool_prefix: str = ""
-    call: str = ""
-    needs_search: str = ""
+    # The model's tools.
     has_tools: bool = True
-    has_shell: bool = False
-    passes_on: str = ""
-    most_bytes: int = 0
-    reads: frozenset[str] = frozenset()
-    passes: frozenset[str] = frozenset()
-    shells: frozenset[str] = frozenset()
-    hooked: str = ""
-    hooks_failures: bool = True
-    is_hook: bool = False
-    own_limit_bytes: int = 0
-    tool_name: str = ""
+    """The model has Spillgate's tools."""
     knows_tools: bool = True
+    """It is known which tools the model has. Otherwise texts name the handle and the file, and a tool only if
+    the policy's `tool_names` does."""
+    tool_prefix: str = ""
+    """Stands before the names of Spillgate's tools as the model sees them."""
+    tool_name: str = ""
+    """The client's own name for `tool_output`."""
+    needs_search: str = ""
+    """The tool that the model must call first to find Spillgate's tools."""
+    call: str = ""
+    """The call that the texts name instead of Spillgate's tools."""
+    has_shell: bool = False
+    """The model can run `spillgate ask`."""
+    passes_on: str = ""
+    """The tools that may be given references to stored results (`domain.references`): `any`, or those of the
+    `server` that the result is from; "" for none."""
+
+    # Results that pass.
+    reads: frozenset[str] = frozenset()
+    """The client's tools that read a file to edit it."""
+    passes: frozenset[str] = frozenset()
+    """Other tools whose results pass: the report of a sub-agent, which was written for the model that reads
+    it."""
+    shells: frozenset[str] = frozenset()
+    """The tools with whose commands the model reads files to edit them."""
+
+    # Hooks.
+    is_hook: bool = False
+    """The client is the hook of a coding agent."""
+    hooked: str = ""
+    """A pattern of the tools whose results the client's hooks may replace; "" for all."""
+    hooks_failures: bool = True
+    """The hooks may also replace the results of failed calls."""
+
+    # Sizes and budgets.
+    most_bytes: int = 0
+    """The largest replacement that the client shows whole; 0 = any."""
+    own_limit_bytes: int = 0
+    """What the client itself shows of a larger result; 0 = unknown."""
     keeps_budget: bool = True
+    """The token budget of the session holds. Otherwise only size caps hold, unless the session declares a
+    window."""
 
     def of_call(self, tool: str, arguments: str | None) -> "Door":
         """The door for the result of this call: one of a command that only reads a file passes."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from app.cli.options import COMMANDS, naming_options, parser, settings_of
+from app.cli.options import SERVICE_COMMANDS, naming_options, parser, settings_of
 from beside import embedded
 from domain.errors import ConfigError, PortInUse
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _serve(options)
             case "openapi":
                 return _openapi()
-        status: int = import_module(COMMANDS[options.command].module).run(options)
+        status: int = import_module(SERVICE_COMMANDS[options.command].module).run(options)
     except ConfigError as error:
         advice = _advice(error, options) if isinstance(error, PortInUse) else ""
         print(f"spillgate: {naming_options(str(error), options)}{advice}", file=sys.stderr)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from beside.commands import COMMANDS as COMMAND_LIST
+from beside.commands import COMMANDS
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -44,8 +44,8 @@ def naming_options(message: str, options: argparse.Namespace) -> str:
 def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(prog="spillgate", allow_abbrev=False)
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        about = COMMAND_LIST[name]
+    for name, command in SERVICE_COMMANDS.items():
+        about = COMMANDS[name]
         command.add_arguments(commands.add_parser(name, help=about.help, description=about.description))
     return whole
 
@@ -119,7 +119,7 @@ class ServiceCommand(NamedTuple):
     module: str = ""
 
 
-COMMANDS = {
+SERVICE_COMMANDS = {
     "serve": ServiceCommand(_add_address),
     "check-config": ServiceCommand(_add_check, "app.cli.check_config"),
     "try": ServiceCommand(_add_try, "app.cli.try_out"),

@@ -155,7 +155,7 @@ def pre_tool_use(payload: Any, decision: HookAnswer) -> PendingCall | None:
 def _client(tool_prefix: str) -> Client:
     """`tool_prefix` depends on how the MCP server of Spillgate was added."""
     door = Door(
-        tool_prefix,
+        tool_prefix=tool_prefix,
         has_shell=True,
         passes_on="any",
         reads=frozenset({"Read", "NotebookRead"}),

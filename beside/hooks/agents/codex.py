@@ -78,7 +78,7 @@ def before(payload: Any) -> PendingCall | None:
 CLIENT = Client(
     read,
     Door(
-        "mcp__spillgate__",
+        tool_prefix="mcp__spillgate__",
         has_shell=True,
         most_bytes=8000,
         needs_search="tool_search",

@@ -37,7 +37,7 @@ def read(payload: Any) -> HookCall | None:
 CLIENT = Client(
     read,
     Door(
-        "spillgate-",
+        tool_prefix="spillgate-",
         has_shell=True,
         reads=frozenset({"view", "str_replace_editor"}),
         passes=frozenset({"task", "read_agent"}),

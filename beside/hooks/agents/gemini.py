@@ -70,7 +70,7 @@ def before(payload: Any) -> PendingCall | None:
 CLIENT = Client(
     read,
     Door(
-        "mcp_spillgate_",
+        tool_prefix="mcp_spillgate_",
         has_shell=True,
         passes_on="any",
         reads=frozenset({"read_file"}),

@@ -38,7 +38,7 @@ def read(payload: Any) -> HookCall | None:
 CLIENT = Client(
     read,
     Door(
-        "spillgate_",
+        tool_prefix="spillgate_",
         has_shell=True,
         passes_on="any",
         reads=frozenset({"read"}),
