@@ -4,11 +4,14 @@ import os
 import pwd
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -59,6 +62,36 @@ def give_away(path: Path) -> None:
         shutil.chown(path, _account())
 
 
+def _run(name: str, *arguments: str, environment: dict[str, str] | None = None, given: str = "") -> None:
+    done = subprocess.run(
+        [*other_user(), str(postgres_bin() / name), *arguments],
+        env={**os.environ, **(environment or {})},
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@cache
+def _template() -> tempfile.TemporaryDirectory[str]:
+    """What initdb makes, once: to copy it takes a tenth of the time."""
+    made = tempfile.TemporaryDirectory(prefix="spillgate-postgres-", dir=_MEMORY)
+    place = Path(made.name)
+    give_away(place)
+    with tempfile.NamedTemporaryFile("w", dir=_MEMORY) as secret:
+        secret.write(PASSWORD)
+        secret.flush()
+        give_away(Path(secret.name))
+        options = ("-U", USER, f"--pwfile={secret.name}", "--auth=scram-sha-256", "--no-sync")
+        _run("initdb", "-D", made.name, *options)
+    database = "CREATE DATABASE ledger TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'"
+    _run("postgres", "--single", "-F", "-D", made.name, "postgres", given=f"{database}\n")
+    return made
+
+
 class PostgresServer:
     """Keeps its port and its directory over `kill` and `start`. `options` are lines of postgresql.conf."""
 
@@ -102,33 +135,20 @@ class PostgresServer:
             return self
         self.make()
         self.start()
-        self.sql(
-            "CREATE DATABASE ledger TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'",
-            "postgres",
-        )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        # Without a checkpoint.
+        self._end(signal.SIGQUIT)
         self._home.cleanup()
 
     def make(self) -> None:
-        self._own_directory()
-        secret = Path(self._home.name) / "secret"
-        secret.write_text(PASSWORD)
-        give_away(secret)
-        self._program(
-            "initdb",
-            "-D",
-            str(self.directory),
-            "-U",
-            USER,
-            f"--pwfile={secret}",
-            "--auth=scram-sha-256",
-            "--no-sync",
-        )
+        """Its directory, with an empty database `ledger`."""
+        shutil.copytree(_template().name, self.directory)
+        for place in (Path(self._home.name), self.directory, *self.directory.rglob("*")):
+            give_away(place)
         self.configure()
 
     def _own_directory(self) -> None:
@@ -156,8 +176,14 @@ class PostgresServer:
             time.sleep(0.02)
 
     def answers(self) -> bool:
-        ready = [str(postgres_bin() / "pg_isready"), "-q", "-h", HOST, "-p", str(self.port)]
-        return subprocess.run(ready, check=False).returncode == 0
+        """Whether it asks for a password. While it starts it answers with an error."""
+        asked = b"\0\3\0\0user\0" + USER.encode() + b"\0\0"
+        try:
+            with socket.create_connection((HOST, self.port), timeout=_STARTS_WITHIN) as connection:
+                connection.sendall(struct.pack("!i", 4 + len(asked)) + asked)
+                return connection.recv(1) == b"R"
+        except OSError:
+            return False
 
     def stop(self) -> None:
         self._end(signal.SIGINT)
@@ -222,7 +248,7 @@ class PostgresServer:
     def _follow(self, primary: "PostgresServer") -> None:
         self._own_directory()
         backup = ("pg_basebackup", "-D", str(self.directory), "-c", "fast", "-X", "stream")
-        self._program(*backup, environment=primary.environment())
+        _run(*backup, environment=primary.environment())
         (self.directory / "standby.signal").touch()
         give_away(self.directory / "standby.signal")
         place = f"host={HOST} port={primary.port} user={USER}"
@@ -239,17 +265,6 @@ class PostgresServer:
 
     def promote(self) -> None:
         self.sql("SELECT pg_promote(true, 60)", "postgres")
-
-    def _program(self, name: str, *arguments: str, environment: dict[str, str] | None = None) -> None:
-        done = subprocess.run(
-            [*other_user(), str(postgres_bin() / name), *arguments],
-            env={**os.environ, **(environment or {})},
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd="/",
-        )
-        assert done.returncode == 0, done.stderr
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is None:
