@@ -34,7 +34,7 @@ from storage.redis.ledger import RedisLedger
 EARLY_SECONDS = 5.0
 IN_PLACE_SECONDS = 1.0
 LOOK_SECONDS = 2.0
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.1
 SMALL_SEGMENT = 1 << 16
 
 

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.anyio
 
 HOUR = 3600
 RETENTION = HOUR
-SOON = (*PATIENCE, "sweeping often", "SETTLED_SECONDS=0.1")
-"""Sweeps at once, and many times a second."""
+SOON = (*PATIENCE, "sweeping often", "SETTLED_SECONDS=0.1", "LOOK_SECONDS=0.2")
+"""Sweeps at once, and several times a second."""
 
 WAIT_SECONDS = 60.0
 

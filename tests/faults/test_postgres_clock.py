@@ -35,6 +35,7 @@ async def test_a_replica_whose_clock_jumps_loses_nothing_and_books_at_the_right_
             refused = await load.clients[1].get("/readyz")
             async with asyncio.timeout(60):
                 while refused.status_code != 503:
+                    await asyncio.sleep(0.05)
                     refused = await load.clients[1].get("/readyz")
             assert "that of PostgreSQL: set it." in refused.json()["detail"]
             assert (await load.clients[1].get("/clock")).json()["sweeps"] is False

@@ -18,7 +18,7 @@ from tests.faults.test_damage import DAMAGES, store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
-SWEEPING = service_with("sweeping often", *PATIENCE)
+SWEEPING = service_with("sweeping often", "SETTLED_SECONDS=0.1", *PATIENCE)
 SHARD = shard_of(SessionKey("default", "damaged"))
 
 

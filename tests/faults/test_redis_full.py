@@ -43,10 +43,11 @@ async def test_a_full_redis_is_507_and_reads_and_deletes_go_on(services: Service
             # Redis frees the buffers of its clients now and then: one that was full may take one more.
             kept += await fill_by_service(client, 2_500_000, "huge")
             while not (await Call("full", SMALL).send(client)).json()["warnings"]:
-                pass
+                await asyncio.sleep(0.02)
             # Redis frees the memory of idle connections now and then: then it holds a little more.
             while not any("that its maxmemory allows" in warning for warning in await warnings(client)):
                 await Call("full", SMALL).send(client)
+                await asyncio.sleep(0.1)
             assert (await client.delete("/sessions/other")).status_code == 204
             assert [fault for one in kept for fault in await read_back(client, one)] == []
             for view in ("lines", "grep?pattern=result", "content"):
@@ -75,7 +76,7 @@ async def test_a_replica_that_starts_on_a_full_redis_deletes_and_passes(
             kept = await fill_by_service(client, 400_000, "large")
             kept += await fill_by_service(client, 13_000, "small")
             while not (await Call("full", SMALL).send(client)).json()["warnings"]:
-                pass
+                await asyncio.sleep(0.02)
         assert await first.stop() == 0
         async with redis_of(server) as redis:
             await redis.script_flush()
@@ -183,6 +184,8 @@ async def test_the_memory_used_is_that_of_the_smaller_server_after_a_failover(
         )
         with RedisServer(tmp_path / "s", config=conf, options=["--sentinel"]) as sentinel:
             url = f"redis+sentinel://{sentinel.host}:{sentinel.port}/mymaster"
+            # It looks for replicas at once, and not after ten seconds.
+            sentinel.ask("SENTINEL", "DEBUG", "INFO-PERIOD", "200")
             service = await services.start(tmp_path, PATIENT, storage_url=url)
             async with service.client() as client, redis_of(primary) as redis:
                 await redis.set("other", b"x" * 4_500_000)
