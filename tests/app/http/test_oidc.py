@@ -172,7 +172,11 @@ WRONG: list[tuple[Callable[[LoopbackIssuer], str], str]] = [
 ]
 
 
-async def test_a_wrong_token_is_refused(serve: Serve, issuer: LoopbackIssuer) -> None:
+async def test_a_wrong_token_is_refused(
+    serve: Serve, issuer: LoopbackIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Wrong keys of an address are answered ever more slowly: tests/app/http/test_wrong_keys.py.
+    monkeypatch.setattr("app.http.edge.wrong_keys.MOST_SECONDS", 0.0)
     async with serve(**of(issuer)) as client:
         assert (await asked(client, issuer.token())).status_code == 200
         for make, why in WRONG:
