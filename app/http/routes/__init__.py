@@ -1,5 +1,5 @@
 """One file per resource: a route parses, calls one function, and answers.
 
-Each route states its traits (roles, errors, whether it writes), from which admission and the OpenAPI document
-are built.
+The traits of a route (roles, errors, whether it writes) are what admission and the OpenAPI document are built
+from.
 """

@@ -47,11 +47,11 @@ router = Router(prefix="/accounting", tags=["accounting"])
 
 EXPORT_PAGE = 1000
 MOST_PERIODS = 1440
-"""The most hours or minutes that a summary answers with: 60 days, 24 hours."""
+"""The most hours or minutes of a summary: 60 days of hours, 24 hours of minutes."""
 NDJSON = "application/x-ndjson"
 
 Entries = Callable[[EntryFilter, int, str | None], Awaitable[EntryPage]]
-"""A page of entries: at most so many, from the cursor on."""
+"""Returns a page of entries. Its arguments: the filter, the most entries, the cursor."""
 
 
 class SummaryFormat(StrEnum):
@@ -68,7 +68,7 @@ _HANDLE = f"^session-{NAME_PATTERN}/file-[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9
 
 
 class EntriesOut(BodyOut):
-    """Newest last, or in the `order` asked for."""
+    """Entries, the newest last unless `order` says otherwise. `next_cursor` is null on the last page."""
 
     entries: list[AccountingEntry]
     next_cursor: str | None
@@ -76,9 +76,9 @@ class EntriesOut(BodyOut):
 
 class SummaryOut(BodyOut):
     """`tokens_saved` is net: what extraction and reading back cost is subtracted. `tokens_saved_observed` is
-    what policies that only observe would have saved. `rest` has the sums of the groups past 10,000, or past
-    1,000 of a day; `total` includes them. `complete` is false where entries of the time asked for may be
-    missing; `warnings` say why."""
+    what policies in mode `observe` would have saved. `rest` has the sums of the groups past 10,000, or past
+    1,000 of a day; `total` includes them. `complete` is false if entries of the selected time may be missing;
+    `warnings` say why."""
 
     group_by: str
     rows: list[SummaryRow]
@@ -131,24 +131,24 @@ def _session_of(handle: str) -> str:
 _KEYS = "|".join(GroupBy)
 _REST = "(rest)"
 _CUT = (
-    f"`rest` has the sums of groups that are not told apart: past {MOST_GROUPS}, or past "
-    f"{MOST_GROUPS_OF_DAY} of a day. Shorten the time."
+    f"`rest` has the sums of groups past {MOST_GROUPS}, or past {MOST_GROUPS_OF_DAY} of a day. For single "
+    "groups, ask about a shorter time."
 )
-_ONLY_DAYS = "Of the time before, only sums of whole days are kept: without session, hour and minute."
+_ONLY_DAYS = "From before that, only sums of whole days exist, without session, hour and minute."
 _GAPS = {
     Gap.AGE: "Entries up to {until} are past their retention (SPILLGATE_LEDGER_RETENTION_SECONDS). "
     f"{_ONLY_DAYS}",
     Gap.BYTES: "Entries up to {until} had to make room (SPILLGATE_LEDGER_MAX_BYTES, "
     f"SPILLGATE_LEDGER_TOTAL_MAX_BYTES). {_ONLY_DAYS}",
     Gap.HISTORY: f"Sums of the days before {{until}} are not kept: they live {HISTORY_DAYS} days at most.",
-    Gap.MERGED: f"Past {MOST_GROUPS_OF_DAY} groups of a day tools are not told apart: entries of this tool "
-    "may be missing.",
-    Gap.UNRECORDED: "Results or readings while the ledger had no room are summed by session alone: see "
-    "/accounting/entries?type=unrecorded.",
-    Gap.LOST: "The ledger has lost entries that it had acknowledged, in a failover or a restart: see "
+    Gap.MERGED: f"On a day with more than {MOST_GROUPS_OF_DAY} groups, sums do not name all "
+    "tools: entries of this tool may be missing.",
+    Gap.UNRECORDED: "For a time the ledger had no room: of those results and readings only sums by "
+    "session are kept. See /accounting/entries?type=unrecorded.",
+    Gap.LOST: "The ledger lost entries that it had acknowledged, in a failover or a restart. See "
     "/accounting/entries?type=lost.",
-    Gap.DAMAGED: "A record that is damaged, or that another version wrote, was left out: entries may be "
-    "missing. The log names it.",
+    Gap.DAMAGED: "A record is damaged, or another version wrote it: it was left out, and entries may be "
+    "missing. The log names the record.",
 }
 
 
@@ -180,12 +180,12 @@ async def get_entries(
     if all_tenants:
         if limit is not None or cursor is not None or not (prefers(accept, CSV) or prefers(accept, NDJSON)):
             raise InvalidField(
-                f"`all_tenants` is for an export: Accept: {NDJSON} or {CSV}, without limit, cursor."
+                f"`all_tenants` is for an export: send Accept: {NDJSON} or {CSV}, and no limit or cursor."
             )
         entries = _of_each(entries, await _tenants(request, rt, every_tenant))
     for media, lines in ((CSV, _csv), (NDJSON, _ndjson)):
         if prefers(accept, media):
-            # The first page before the answer begins: a bad cursor is still a clean error.
+            # The first page is read before the answer begins: a bad cursor can still get an error status.
             first = await entries(chosen, limit or EXPORT_PAGE, cursor)
             pages = _pages(entries, chosen, limit, first)
             chunks = cut_on_error(request, lines(pages))
@@ -196,15 +196,15 @@ async def get_entries(
 
 
 async def _tenants(request: Request, rt: Runtime, every_tenant: bool) -> list[str]:
-    """All that have entries. Raises Forbidden unless an admin asks, who names none."""
+    """All tenants that have entries. Raises Forbidden unless an admin's key asks, without naming a tenant."""
     if not every_tenant and request.app.state.keys is not None:
         raise Forbidden("`all_tenants` needs a key with the role `admin`, and no header Spillgate-Tenant.")
-    # Not as readiness knows them: that may be some seconds old.
+    # From the ledger: what readiness knows may be some seconds old.
     return sorted(await rt.ledger.usage())
 
 
 def _of_each(entries: Entries, tenants: list[str]) -> Entries:
-    """Pages of one tenant after the other. Their cursors begin with the place of the tenant."""
+    """Pages of one tenant after the other. A cursor begins with the index of its tenant."""
 
     async def page(chosen: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
         place, _, inner = (cursor or "0").partition(" ")
@@ -224,7 +224,7 @@ async def _pages(
     limit: int | None,
     page: EntryPage,
 ) -> AsyncIterator[list[AccountingEntry]]:
-    """All pages, or the first page if there is a `limit`."""
+    """Yields all pages, or only the first if there is a `limit`."""
     yield page.entries
     while limit is None and page.next_cursor is not None:
         page = await entries(chosen, EXPORT_PAGE, page.next_cursor)
@@ -237,7 +237,7 @@ async def _ndjson(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[
 
 
 async def _csv(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[bytes]:
-    """One column per field, the details' prefixed."""
+    """One column for each field; names of nested fields have a prefix, such as `details.`."""
     yield (",".join(_COLUMNS) + "\r\n").encode()
     async for page in pages:
         out = io.StringIO()
@@ -272,7 +272,7 @@ def _keys(
         ),
     ] = "tool_name",
 ) -> tuple[GroupBy, ...]:
-    """Each key once, in the order given. Raises InvalidField."""
+    """The keys without repetitions, in their order. Raises InvalidField."""
     names = dict.fromkeys(group_by.split(","))
     if not set(names) <= set(GroupBy):
         raise InvalidField(f"`group_by` must be one or more of {', '.join(GroupBy)}, separated by commas.")
@@ -294,7 +294,8 @@ async def get_summary(
     keys: Annotated[tuple[GroupBy, ...], Depends(_keys)],
     format: Annotated[SummaryFormat | None, Query(description="Instead of Accept.")] = None,
 ) -> Response:
-    """By `tenant`, an admin's key sums up every tenant, or the one that the header Spillgate-Tenant names."""
+    """With `group_by=tenant`, an admin's key sums up all tenants, or the one that the header Spillgate-Tenant
+    names."""
     for period in {GroupBy.HOUR, GroupBy.MINUTE}.intersection(keys):
         _check_periods(chosen, period, rt.clock())
     if every_tenant and GroupBy.TENANT in keys:
@@ -307,7 +308,7 @@ async def get_summary(
 
 
 def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:
-    """Raises InvalidField for a time with more than MOST_PERIODS."""
+    """Raises InvalidField for a time of more than MOST_PERIODS hours or minutes."""
     until = now if chosen.until is None else chosen.until
     if chosen.since is None or until - chosen.since > MOST_PERIODS * PERIOD_MS[group_by]:
         raise InvalidField(
@@ -319,7 +320,8 @@ _SUMMED = [name for name in SummaryRow.__dataclass_fields__ if name not in ("gro
 
 
 def _summary_json(summary: Summary, keys: tuple[GroupBy, ...]) -> bytes:
-    """SummaryOut. Row by row: one call of msgspec for all of them would hold the interpreter's lock."""
+    """Encodes a SummaryOut. Rows one by one: a single call for all would hold the interpreter's lock too
+    long."""
     return msgspec.json.encode(
         {
             "group_by": ",".join(keys),
@@ -343,7 +345,7 @@ def _time(at: int) -> str:
 
 
 def _summary_csv(summary: Summary, keys: tuple[GroupBy, ...]) -> str:
-    """A column for each key, for each sum, `complete`, and why it is not."""
+    """Columns: each key, each sum, `complete`, and `warnings`."""
     out = io.StringIO()
     write = csv.writer(out).writerow
     write([*keys, *_SUMMED, "complete", "warnings"])

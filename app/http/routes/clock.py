@@ -9,9 +9,10 @@ router = Router(tags=["health"])
 
 
 class ClockOut(BodyOut):
-    """`now`: Unix ms, by which results expire. `reference`: `machine`, `redis`, `postgresql` or both.
-    `offset_ms`: how much the clock of this machine is ahead of it. `jump_ms`: the size of a jump of it that
-    is not confirmed. `sweeps`: whether this instance deletes what has expired."""
+    """`now`: the time (Unix ms) by which results expire. `reference`: whose clock that is, `machine`,
+    `redis`, `postgresql` or both of these. `offset_ms`: how far the clock of this machine is ahead of the
+    reference. `jump_ms`: by how much the reference has jumped, if that is not confirmed; else 0. `sweeps`:
+    whether this instance deletes what has expired."""
 
     now: int
     reference: str
@@ -21,7 +22,7 @@ class ClockOut(BodyOut):
 
 
 class ConfirmedOut(ClockOut):
-    """`confirmed_jump_ms`: 0 if there was nothing to confirm."""
+    """`confirmed_jump_ms`: the jump that was confirmed; 0 if there was none."""
 
     confirmed_jump_ms: int
 

@@ -1,4 +1,4 @@
-"""What is in force: settings, the policy for a tool, the models; and what another policy would have done."""
+"""The settings, the policy for a tool and the models in force; and what another policy would have done."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -87,7 +87,7 @@ async def get_config(
 
 
 class WhatIfIn(BodyIn):
-    """`policy` as for a session. Without `tool_name`, results of all tools."""
+    """`policy` holds policy keys, as for a session. Without `tool_name`, results of all tools are decided."""
 
     policy: dict[str, Any]
     tool_name: Annotated[str, Field(min_length=1, max_length=256)] | None = None
@@ -116,8 +116,9 @@ class Changed(BodyOut):
 
 
 class WhatIfOut(BodyOut):
-    """Sums by outcome over the newest `results`, the oldest of them at `since` (Unix ms). `changed` are those
-    with the greatest difference in tokens, out of `changed_results`."""
+    """`was` and `would_be` are sums by outcome over the newest `results` results, the oldest of which is of
+    `since` (Unix ms). `changed` lists those with the greatest difference in tokens, out of
+    `changed_results`."""
 
     results: int
     since: int | None
@@ -133,8 +134,8 @@ class WhatIfOut(BodyOut):
 )
 @Traits(roles=(KeyRole.ADMIN,), raises=(InvalidPolicy,))
 async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:
-    """Decides the newest results again, at most 1,000, from the accounting alone. The tokens of a changed
-    outcome are estimated."""
+    """Decides again about the newest results, at most 1,000, from their accounting entries alone. The tokens
+    of a changed outcome are estimated."""
     text = policy_text(body.policy)
     rt.policies.check_override(text)
     of_tools = EntryFilter(tenant, type=EntryType.TOOL, tool_name=body.tool_name)
@@ -169,7 +170,7 @@ async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfO
 
 
 def _policy(rt: Runtime, entry: AccountingEntry, text: str) -> Policy:
-    """What would be in force for the result of the entry, through the door that it came by."""
+    """The policy that would be in force for the result of the entry, through the door by which it came."""
     door = DOORS.get(entry.client or "")
     if door is not None and entry.details.client_passes:
         door = door._replace(passes=door.passes | {entry.tool_name})

@@ -49,7 +49,7 @@ router = Router(tags=["extract"])
 
 EVENTS = "text/event-stream"
 QUIET_SECONDS = 10.0
-"""After this long without an event a comment is sent: proxies close a connection that is silent."""
+"""After this many seconds without an event a comment is sent, because proxies close silent connections."""
 
 _HANDLE_LIKE = re.compile(r"session-[A-Za-z0-9._:@=+~/-]{1,256}")
 
@@ -75,19 +75,20 @@ class ExtractIn(BodyIn):
     ]
     mode: Mode = Field(Mode.AUTO, description="How to look. Without a model `auto` is `retrieve`.")
     deadline_ms: Annotated[int, Field(ge=100, le=120_000, strict=True), INTEGRAL] | None = Field(
-        None, description="The answer comes by then + 500 ms. Default: SPILLGATE_EXTRACT_DEADLINE_MS."
+        None,
+        description="The answer comes within 500 ms after this. Default: SPILLGATE_EXTRACT_DEADLINE_MS.",
     )
     require_complete: Annotated[
-        bool, Field(strict=True, description="502 `incomplete` rather than an answer that rests on a part.")
+        bool, Field(strict=True, description="Answer 502 `incomplete` rather than from a part of the data.")
     ] = False
-    ranges: list[SpanIn] = Field([], max_length=1000, description="The bytes to look at; none: all.")
+    ranges: list[SpanIn] = Field([], max_length=1000, description="The bytes to look at. Default: all.")
     asked_by: Asker = Field(
         Asker.MODEL,
-        description="person: charged to no session, and not against the savings. Its entries, and those of "
-        "its model calls, have the session and the client `dashboard`.",
+        description="person: the answer is charged to no session and does not reduce the savings. Its "
+        "entries, and those of its model calls, have the session and the client `dashboard`.",
     )
     max_answer_bytes: Annotated[int, Field(ge=300, le=1_000_000, strict=True), INTEGRAL] | None = Field(
-        None, description="What an answer of passages does not exceed. Default: the policy's."
+        None, description="The most bytes of an answer of passages. Default: the policy's."
     )
 
 
@@ -163,13 +164,14 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
 
 
 async def _question(body: ExtractIn, tenant: str, rt: Runtime, ends: float) -> Question:
-    """The handle is forgiven its spelling as in a call of a tool. Raises ResultNotFound."""
+    """Accepts the handle in the spellings that a tool call accepts. Raises ResultNotFound."""
     spans = tuple(ByteRange(span.start, span.end) for span in body.ranges)
     if any(span.start >= span.end for span in spans):
         raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
     key = SessionKey(tenant, session_named_in(body.handle, DEFAULT_SESSION))
     handle = forgiven_handle(body.handle, key)
-    # A ledger that is late must not delay the answer: then the session is the one that the handle spells.
+    # A slow ledger must not delay the answer: after the deadline, the session is taken as the handle spells
+    # it.
     with anyio.move_on_after(ends - asyncio.get_running_loop().time()):
         if session := await session_in_any_case(key, rt):
             handle = handle._replace(session_id=session.key.session_id)
@@ -198,8 +200,8 @@ async def _events(
     work: Callable[[], Coroutine[Any, Any, Extracted]],
     refused: Callable[[SpillgateError], None],
 ) -> AsyncIterator[str]:
-    """Each step, then one event `result`, or `error` with its problem, given to `refused`. A client that
-    disconnects cancels the work."""
+    """Yields each step, then one event: `result`, or `error` with a problem, which `refused` gets too.
+    Cancels the work if the client disconnects."""
     working: asyncio.Task[Extracted] = asyncio.ensure_future(work())
     working.add_done_callback(lambda done: steps.put_nowait(None))
     try:

@@ -33,8 +33,8 @@ router = Router(tags=["guardrails"])
 )
 @Traits(carries_results=True, fails_open=True, span=GOVERN)
 async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
-    """If an error occurs, the answer is `NONE`, the gateway continues with its request, and the log has the
-    error. Only a request that is not admitted (401, 413) is answered with a problem."""
+    """If an error occurs, the answer is `NONE`: the gateway continues with its request, and the error is in
+    the log. Only a request that is not admitted (401, 413) is answered with a problem."""
     answer = as_json(litellm.NONE)
     if not request.app.state.draining:
         try:
@@ -79,8 +79,8 @@ _CONVERSATION = named(
 )
 @Traits(writes=True, carries_results=True, span=GOVERN)
 async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
-    """What cannot be governed stays as it is, and the log says why. The text in place of a result names
-    `config.tool_name`, or a tool of Spillgate in `tools`."""
+    """A result that cannot be governed stays as it is, and the log says why. The text that replaces a result
+    names `config.tool_name`, or a tool of Spillgate that is in `tools`."""
     body = await read_body(request.scope, request.receive)
     answer, error = await headroom.compress(body, tenant, request.headers.get("user-agent", ""), rt)
     _log(error, request)
@@ -88,7 +88,7 @@ async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Resp
 
 
 class RetrievedOut(BodyOut):
-    """`original_content` is what the model reads: the answer to its query."""
+    """`original_content` is the answer to the query, which the model reads."""
 
     hash: str
     original_content: str

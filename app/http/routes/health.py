@@ -1,4 +1,4 @@
-"""Liveness, readiness, figures and metrics; and the proof that this is the user's own service."""
+"""Liveness, readiness, figures, metrics, and the proof that this is the user's own service."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,7 +35,7 @@ class Status(BodyOut):
 
 
 class Ready(BodyOut):
-    """`warnings` are for an operator."""
+    """`warnings` tell an operator what needs attention although the service works."""
 
     status: str
     warnings: list[str]
@@ -49,9 +49,9 @@ class Proof(BodyOut):
 
 
 class Health(Ready):
-    """`address` is where the service listens. A cap of 0: the service sets none. `sessions` and
-    `ledger_bytes` are those of the tenant that has most, beside the quota of that tenant; null for a caller
-    who may not learn of it."""
+    """`address` is where the service listens. A cap of 0 means no cap. `sessions` and `ledger_bytes` are
+    those of the tenant with the most, with that tenant's quota as their cap; null for a caller who may not
+    know them."""
 
     version: str
     address: str
@@ -78,8 +78,8 @@ def _warnings(request: Request, rt: Runtime) -> list[str]:
 
 
 def _may_know(request: Request, keys: Credentials | None) -> Callable[[str], bool]:
-    """Says of which tenants the caller may learn the names: operators of all, an agent of its own. Without a
-    file of keys there is one tenant."""
+    """Returns a function that tells whether the caller may know of a tenant: an operator of all, an agent of
+    its own. Without keys there is one tenant."""
     if keys is None:
         return lambda tenant: True
     key = _key_of(request, keys)
@@ -163,14 +163,14 @@ async def healthz(request: Request, rt: InReady) -> Health:
 )
 @Traits(roles=(KeyRole.METRICS, KeyRole.ADMIN))
 async def metrics(request: Request, rt: InRuntime) -> Response:
-    # First: what follows asks the backends, too.
+    # The loads first: what follows adds requests to the backends.
     rt.metrics.loaded("store", rt.store.load)
     rt.metrics.loaded("ledger", rt.ledger.load)
     ready = False
     with suppress(Draining, StorageError):
         await _ready(request, rt)
         ready = True
-    # After the check, which asks Redis for it.
+    # After the check, which reads this from Redis.
     rt.metrics.medium_used("store", rt.store.load.medium_share)
     rt.metrics.medium_used("ledger", rt.ledger.load.medium_share)
     keys: Credentials | None = request.app.state.keys
@@ -184,13 +184,14 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     rt.metrics.storage_key_faults.set(len(rt.storage_keys.warnings) if rt.storage_keys else 0)
     rt.metrics.models_up({one.name: not one.retry_ms for one in rt.model_pool.states()})
     uses: list[TenantUse] | None = None
-    # If the store fails, the last value stays: the other figures matter most during an outage.
+    # If the store fails, these keep their last values: during an outage the other figures matter most.
     with suppress(StorageError):
         uses = await rt.readiness.tenant_uses()
         rt.metrics.stored_bytes.set(sum(use.stored_bytes for use in uses))
         rt.metrics.stored_bytes_cap.set(rt.settings.storage_max_bytes)
         rt.metrics.ledger_entries.set(rt.readiness.ledger_entries)
-    # Absent without API keys, and at the port of the metrics.
+    # A role limited to one tenant sees that tenant only. There is no role without keys, or at the metrics
+    # port.
     own = request.scope["tenant"] if request.scope.get("role") in OF_ONE_TENANT else None
     body, media_type = rt.metrics.render(uses, request.app.state.rates.counts(), own)
     return Response(body, media_type=media_type)

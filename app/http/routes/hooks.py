@@ -1,4 +1,5 @@
-"""POST /hooks/{client}: a coding agent's hook, asked as the agent asks and answered as the agent reads."""
+"""POST /hooks/{client}: takes the JSON of a coding agent's hook, and answers in the form that the agent
+expects."""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,12 +38,12 @@ InShell = Annotated[
     Query(
         max_length=512,
         pattern=r"^[^\x00-\x1f\x7f]*$",
-        description="How the agent's shell calls `spillgate`, where that is not in its PATH.",
+        description="How the agent's shell calls `spillgate` if it is not in the PATH.",
     ),
 ]
 _ANSWER = (
-    "`{}` if the result passes, or what the agent reads as a replacement, in the shape of the tool. Before a "
-    "call: `{}`, other arguments, or why the tool is not to run."
+    "`{}` if the result passes; else its replacement, in the shape of the tool's results. Before a call: "
+    "`{}`, other arguments, or why the tool must not run."
 )
 
 PASS: dict[str, Any] = {}
@@ -87,8 +88,9 @@ async def hook_answer(
     hold: Callable[[int], None],
     shell: str = "",
 ) -> Any:
-    """The agent's JSON, as a value or a Raw. `{}` at the end of a session, if the result passes, if it is
-    Spillgate's own, or if its shape is not known. `hold`: see `RequestBody.hold`. Raises SpillgateError."""
+    """The answer for the agent, as a value or a Raw. `{}` at the end of a session, and for a result that
+    passes, that comes from Spillgate's own tool, or whose shape is unknown. `hold`: see `RequestBody.hold`.
+    Raises SpillgateError."""
     payload = await read_document(body, rt.parsing)
     reader = CLIENTS[client]
     inner = reader.inner_json
@@ -109,7 +111,7 @@ async def hook_answer(
         return PASS
     if not call.may_pay:
         return await _masked(call, None, tenant, reader.door, rt)
-    # The service opens no file that a request names. `spillgate hook` does.
+    # The service does not open files that a request names; `spillgate hook` does.
     if call.spilled is not None or call.status_in is not None:
         log_hook_passed(client, _IN_FILE if call.status_in is None else _STATUS_IN_FILE)
         return await _masked(call, None, tenant, reader.door, rt)
@@ -126,8 +128,8 @@ async def hook_answer(
 
 
 async def _masked(call: HookCall, text: str | None, tenant: str, door: Door, rt: Runtime) -> Any:
-    """The agent's JSON for a text, or for what the agent shows itself: with masks in it, and in all that the
-    agent shows beside it. `{}` if the agent has nothing to replace. It is not accounted."""
+    """The answer for the agent with masks, both in `text` (None: in what the agent shows) and in all that the
+    agent shows beside it. `{}` if nothing needs to be replaced. There is no accounting entry."""
     key = SessionKey(tenant, call.session_id)
     redaction = rt.redactions.of_tool(await rt.ledger.session(key) or new_session(key), call.tool, door)
     if redaction is None:
@@ -146,7 +148,7 @@ async def _masked(call: HookCall, text: str | None, tenant: str, door: Door, rt:
 
 
 async def _passed_on(client: str, call: PendingCall, tenant: str, rt: Runtime) -> dict[str, Any]:
-    """The agent's JSON for a call that refers to stored results."""
+    """The answer for the agent to a pending call that refers to stored results."""
     try:
         passed = await pass_on(SessionKey(tenant, call.session_id), call.tool, call.arguments, rt)
         if passed.arguments is None:
@@ -154,6 +156,6 @@ async def _passed_on(client: str, call: PendingCall, tenant: str, rt: Runtime) -
         arguments = b"".join([chunk async for chunk in passed.arguments])
     except SpillgateError as error:
         log_hook_passed(client, f"no stored result could be handed on, {error.code}; the tool did not run")
-        # With the references in their place the tool would do something else than the model wants.
+        # With the references as its arguments, the tool would do something that the model does not want.
         return call.refused(UNRESOLVED)
     return call.changed(Raw(arguments))

@@ -48,9 +48,10 @@ async def post_mask(
     session_id: SessionInQuery = DEFAULT_SESSION,
     door: DoorInQuery = None,
 ) -> Response:
-    """What the policy of the tool redacts, in all strings, names of members and numbers; 204 if nothing is
-    masked. For a client that shows its model more than the text that it sends to POST /results, if that
-    answer says `redacts`. It is counted in `spillgate_redacted_total`, and has no accounting entry."""
+    """Masks what the tool's policy redacts, in all strings, names of members and numbers; 204 if there is
+    nothing to mask. It is for a client that shows its model more than the text that it sends to POST
+    /results, if the answer of that route says `redacts`. Masks count in `spillgate_redacted_total`; there is
+    no accounting entry."""
     if door is not None and door not in DOORS:
         raise InvalidField(f"`door` must be one of {', '.join(DOORS)}.")
     key = session_key(tenant, session_id)

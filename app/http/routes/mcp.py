@@ -1,4 +1,5 @@
-"""POST /mcp: the model's tools and stored results for every MCP client, in both eras of the protocol."""
+"""POST /mcp: the model's tools and stored results for MCP clients, in the stateless and the older
+protocol."""
 
 from functools import partial
 from typing import Any
@@ -38,7 +39,7 @@ _REQUEST = named(
             "jsonrpc": _VERSION,
             "id": _ID,
             "method": {"type": "string"},
-            # Of another type it is a JSON-RPC error, whose status depends on the version.
+            # Any type: for a wrong one the answer is a JSON-RPC error, whose status depends on the version.
             "params": {"description": "An object, by the method."},
         },
     },

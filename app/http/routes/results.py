@@ -1,4 +1,4 @@
-"""POST /results: governs one result, sent as JSON or as text. POST /check: whether one would pass."""
+"""POST /results: governs one result, sent as JSON or as text. POST /check: whether a result would pass."""
 
 import json
 from typing import Annotated, Any
@@ -95,7 +95,7 @@ _HEADERS = {
 }
 
 _BYTES_PER_TOKEN = 4
-"""Estimates tokens if only bytes are known. Measured: code 3.7, JSON 2.6 to 4.3, logs 2.5."""
+"""For an estimate of tokens from bytes. Measured: code 3.7, JSON 2.6 to 4.3, logs 2.5."""
 
 PlannedSize = Annotated[int, Field(ge=0, le=MOST, strict=True), INTEGRAL]
 
@@ -135,7 +135,7 @@ async def post_result(request: Request) -> Response:
 
 
 async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-    """The same as an application of its own."""
+    """The route as an ASGI application."""
     answer = await _result(scope, receive)
     await answer(scope, receive, send)
 
@@ -177,7 +177,7 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
 
 
 def _beside_pictures(text: str, sent: ResultRequest, governed: GovernedResult) -> str | Raw:
-    """What replaces the result: a text, or with its pictures a list of blocks."""
+    """What replaces the result: a text; if the result has pictures, a list of the text and the pictures."""
     pictures = () if sent.content is None else sent.content.pictures
     if pictures and governed.masked_blocks is not None:
         pictures = pictures_in(governed.masked_blocks)
@@ -206,8 +206,8 @@ class CheckIn(BodyIn):
 
 
 class CheckOut(BodyOut):
-    """`content` is what the model reads instead of a result, where it is not allowed. A policy that only
-    observes allows all, and `trigger` says what would have fired."""
+    """`content` is what the model reads instead of the result if it is not allowed. In mode `observe`
+    everything is allowed, and `trigger` says what would have fired."""
 
     allowed: bool
     trigger: Trigger | None
@@ -217,9 +217,9 @@ class CheckOut(BodyOut):
 @router.post("/check", summary="Check a size before the work is done; reserves and stores nothing")
 @Traits(raises=(SessionEnded,))
 async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
-    """Judges a size as POST /results would. Allowed is what a text would not make smaller, and a page of a
-    file unless it exceeds the budget under a policy that rejects. A policy that observes allows everything;
-    `trigger` says what would have fired."""
+    """Judges a size as POST /results would. A result that no text would make smaller is allowed; so is a page
+    of a file, unless the policy rejects and the page exceeds the budget. In mode `observe` everything is
+    allowed, and `trigger` says what would have fired."""
     if body.bytes is None and body.tokens is None and body.rows is None:
         raise InvalidField("Give the size: `bytes`, `tokens` or `rows`.")
     key = session_key(tenant, body.session_id)
@@ -230,19 +230,19 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     model = await rt.known_models.of_session(body.model or session.model)
     policy = rt.policies.policy(body.tool_name, session.policy)
     budget = session.budget(model.window, model.enforce)
-    # Tokens alone say nothing of bytes: then only the caps in tokens and the budget are judged.
+    # With tokens alone, only caps in tokens and the budget are judged.
     size = body.bytes or 0
     tokens = size // _BYTES_PER_TOKEN if body.tokens is None else body.tokens
     rows = body.rows or 0
     if 0 < policy.max_rows < rows:
-        # Judged is the view, as in POST /results: here rows of the mean length.
+        # As in POST /results, the view is judged; here its rows are assumed to have the mean length.
         size, tokens = size * policy.max_rows // rows, tokens * policy.max_rows // rows
         policy = view.with_size_cap(policy)
     arguments = None if body.tool_arguments is None else json.dumps(body.tool_arguments)
     result = ToolResult(key, body.tool_name, tool_arguments=arguments, tool_kind=body.tool_kind)
     is_page = pages(result) or (body.paginated and reads_files(result))
     if is_page and not may_reject(policy):
-        # Nothing refuses a page. The size is that of the file, of which the page is a part.
+        # Nothing refuses a page. The given size is that of the whole file.
         return CheckOut(allowed=True, trigger=None, content=None)
     facts = Facts(_measure(size, rows, tokens), budget, rows, is_page)
     trigger = decide(facts, policy)

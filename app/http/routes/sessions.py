@@ -43,7 +43,7 @@ from domain.handles import DEFAULT_SESSION, SessionKey, parse_handle
 router = Router(tags=["sessions"])
 
 _MOST_PAGES = 20
-"""The most pages of sessions that one page of a list looks at."""
+"""The most pages of the ledger that are read for one page of the list."""
 
 
 async def _key(
@@ -80,8 +80,9 @@ class SessionIn(BodyIn):
 
 
 class LastCall(BodyOut):
-    """The newest result of a session: who sent it, and what the client works in. `command` is that of the
-    newest result that is stored: "" where none is, and for a key that reads no stored text."""
+    """The newest result of a session: the client that sent it, and the project of that client. `command` is
+    the command of the newest stored result; "" if there is none, or if the caller's key may not read stored
+    texts."""
 
     timestamp: int
     tool_name: str
@@ -91,8 +92,8 @@ class LastCall(BodyOut):
 
 
 class SessionOut(BodyOut):
-    """Times are Unix milliseconds. `warnings` say how an unexpected usage report was applied, and that
-    nothing fits the window declared. `last_call` is null unless a list was asked for it."""
+    """Times are Unix milliseconds. `warnings` say how an unexpected usage report was applied, and whether
+    nothing fits the declared window. `last_call` is null unless a list was asked for it."""
 
     session_id: str
     context_window: int | None
@@ -112,7 +113,7 @@ class SessionOut(BodyOut):
 
 
 class AskedOut(BodyOut):
-    """`question`: the words of a model's question. `entry_id` is the entry of its answer."""
+    """`question`: the words of a model's question. `entry_id`: the id of the entry of the answer."""
 
     entry_id: str
     handle: str
@@ -137,13 +138,13 @@ _NOTHING_FITS = (
 )
 
 _HELD = (
-    "The medium of the ledger is full: the change is held in the memory of this instance until there is "
-    "room, and a restart before forgets it."
+    "The ledger's disk or server is full: this instance holds the change in memory until there is room. A "
+    "restart before that loses the change."
 )
 
 
 class SessionsOut(BodyOut):
-    """A page may hold fewer than `limit`, or none, where `next_cursor` leads on."""
+    """A page may hold fewer sessions than `limit`, even none: go on while `next_cursor` is not null."""
 
     sessions: list[SessionOut]
     next_cursor: str | None
@@ -216,12 +217,13 @@ async def delete_session(
     if ended is not None:
         await rt.store.delete_session(key, ended.first_live_epoch)
     elif key.session_id != DEFAULT_SESSION:
-        # Bodies under this id may belong to a session whose first entry is being written: they are kept.
+        # Bodies with this id are kept: they may belong to a session whose first entry is being written.
         raise SessionNotFound("No session has this id.")
 
 
 async def _end(rt: Runtime, key: SessionKey) -> Session | None:
-    """On a full medium the bodies of the session make the room that its end needs in the ledger."""
+    """Ends the session. If the medium is full, deletes the session's bodies first, to make the room that the
+    ledger needs."""
     try:
         return await rt.ledger.end(key)
     except StoreFull:
@@ -260,7 +262,7 @@ class _Wanted:
         return any(self.text in name.casefold() for name in named)
 
     def is_past(self, newest: Sequence[Session]) -> bool:
-        """True if those after these were used before `since`."""
+        """True if all later sessions of the list were last used before `since`."""
         return self.since is not None and bool(newest) and newest[-1].last_used_at < self.since
 
 
@@ -277,7 +279,7 @@ def _wanted(
     since: Time = None,
     until: Time = None,
 ) -> _Wanted:
-    """`since` and `until` are about the last use."""
+    """`since` and `until` bound the last use."""
     first, last = milliseconds(since, "since"), milliseconds(until, "until")
     return _Wanted((text or "").casefold(), tool_name, client, project, min_stored, first, last)
 
@@ -304,7 +306,7 @@ async def list_sessions(
     order: Annotated[SessionOrder, Query(description="By id, or those used last first.")] = SessionOrder.ID,
     last_call: Annotated[bool, Query(description="Answer with the last call of each.")] = False,
 ) -> SessionsOut:
-    """Filters by text, client and project go by the last call."""
+    """The filters `text`, `client` and `project` look at the last call; `text` also at the id."""
     reads_text = request.scope.get("role") is not KeyRole.ADMIN
     is_newest, shown = order is SessionOrder.NEWEST, list[SessionOut]()
     for _ in range(_MOST_PAGES):

@@ -1,4 +1,4 @@
-"""A stored result: its info, its bytes, its lines, search, query, and what models were given of it."""
+"""A stored result: its info, bytes and lines, search, query, and what models were given of it."""
 
 import re
 from contextlib import suppress
@@ -62,10 +62,11 @@ from extraction.query_terms import DataQuery, QueryAnswer
 router = Router(tags=["results"])
 
 ANSWER_BYTES = 1 << 18
-"""The most text that one answer holds."""
+"""The most bytes of text in one answer."""
 
 _MOST_PAGES = 20
-"""The most pages of entries that one page of a list reads, of which nothing may be stored."""
+"""The most pages of entries that are read for one page of the list: the results of many entries may be
+gone."""
 
 _ALL_ROWS = 1 << 30
 
@@ -85,10 +86,10 @@ class BodyView(StrEnum):
 
 
 class _Known(BodyOut):
-    """What is known of a stored result. Times are Unix milliseconds. `command` is what a person knows the
-    call by: the command, file, page or pattern in its arguments, else all of them. `path` is the file with
-    its bytes, null if the caller is not expected to be able to read it. Where something is masked, `sha256`
-    and the bytes are those of `/content`, and `path` is null."""
+    """What is known of a stored result. Times are Unix milliseconds. `command` is that by which a person
+    recognises the call: the command, file, page or pattern in its arguments, else all arguments. `path` is
+    the file that holds the bytes; null if the caller can probably not read it. If something is masked,
+    `sha256` and `measure` are those of what `/content` answers, and `path` is null."""
 
     handle: str
     session_id: str
@@ -106,21 +107,21 @@ class _Known(BodyOut):
 
 
 class StoredOut(_Known):
-    """`kind`: what the data is read as."""
+    """`kind`: the format as which the data is read."""
 
     kind: Kind
 
 
 class ListedOut(_Known):
-    """`client` sent the result, and `project` is what it works in; null where it did not say."""
+    """`client` sent the result; `project` is what the client works in. Null if the client did not say."""
 
     client: str | None
     project: str | None
 
 
 class ListOut(BodyOut):
-    """Those that were stored last come first. A page may hold fewer than `limit`, or none, where
-    `next_cursor` leads on."""
+    """The newest first. A page may hold fewer results than `limit`, even none: go on while `next_cursor` is
+    not null."""
 
     results: list[ListedOut]
     next_cursor: str | None
@@ -155,8 +156,8 @@ async def list_stored(
     limit: Annotated[int, Query(ge=1, le=200, description="A page may hold fewer.")] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> ListOut:
-    """Newest first. A page reads at most twenty times its `limit` entries, so a page before the last one may
-    be empty. On the last page `next_cursor` is null. A list does not restart the retention of its results."""
+    """Newest first. A page reads at most twenty times `limit` entries, so a page before the last one may be
+    empty. On the last page `next_cursor` is null. Listing does not restart the retention of results."""
     first, last = milliseconds(since, "since"), milliseconds(until, "until")
     wanted = EntryFilter(tenant, session_id, EntryType.TOOL, tool_name, since=first, until=last, stored=True)
     words = (text or "").casefold()
@@ -182,7 +183,7 @@ async def list_stored(
 
 
 async def _stored_by(rt: Runtime, entry: AccountingEntry) -> StoredResult | None:
-    """What the call of this entry stored, if it is there."""
+    """The result that the call of this entry stored; None if it is gone."""
     handle = entry.details.tool_output_handle
     return await rt.store.find(entry.tenant, parse_handle(handle)) if handle else None
 
@@ -231,9 +232,8 @@ async def get_grep(
     view: Annotated[BodyView | None, Query(description="Default: greppable for one-line data.")] = None,
     accounted: Accounted = True,
 ) -> GrepOut | Response:
-    """Single lines are matched, without the CR of a CRLF and the colours of a terminal. Line numbers are
-    those of the `view`. Of a line longer than 2,000 bytes the surroundings of the match are shown, and
-    `truncated` is true."""
+    """Matches single lines, without the CR of a CRLF and the colours of a terminal. Line numbers count in the
+    `view`. Of a line longer than 2,000 bytes, the text around the match is shown, and `truncated` is true."""
     grep = Grep(
         pattern,
         context=context,
@@ -296,8 +296,9 @@ async def get_content(
     ] = None,
 ) -> Response:
     """The bytes as they came. `Range` (one range), `If-None-Match` and `If-Range` work; the `ETag` is the
-    SHA-256. What the policy redacts is masked, under another `ETag`, unless a key of the role `reveal` sends
-    `redact=false`. If the result is deleted meanwhile, the connection ends early."""
+    SHA-256. What the policy redacts is masked, and the `ETag` is that of the masked text, unless a key with
+    the role `reveal` sends `redact=false`. If the result is deleted while it is sent, the connection ends
+    early."""
     if not redact and request.scope.get("role") is not KeyRole.REVEAL:
         raise Forbidden("Only a key with the role `reveal` may read what is redacted.")
     stored = await look_up(rt, tenant, handle)
@@ -329,7 +330,8 @@ async def get_content(
 
 
 def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
-    """The requested range; None for the whole body (no range, several, or of another body)."""
+    """The requested range; None for the whole body: without a range, with several, or with an outdated
+    If-Range."""
     match = _RANGE.fullmatch(request.headers.get("range", "").replace(" ", ""))
     if match is None or match[0] == "bytes=-" or request.headers.get("if-range", etag) != etag:
         return None
@@ -347,8 +349,8 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 
 @router.get("/results/{handle:whole_handle}", summary="What is known of a stored result")
 async def get_stored(request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
-    """`kind` is what the data is read as, by its first 64 KiB. A handle without a result is 410
-    `result_expired` or `session_ended`, else 404."""
+    """`kind` is decided by the first 64 KiB. A handle without a result is 410 `result_expired` or
+    `session_ended` if it once had one, else 404."""
     stored = await look_up(rt, tenant, handle)
     known = await _known(rt, stored, reveals=request.scope.get("role") is KeyRole.REVEAL)
     return StoredOut(**known, kind=await data_kind_of(rt, await rt.redactions.shown_to_people(stored)))
@@ -368,7 +370,7 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
 
 
 async def _known(rt: Runtime, stored: StoredResult, *, reveals: bool = False) -> dict[str, Any]:
-    """The fields of _Known. `reveals`: they describe the stored bytes, without masks."""
+    """The fields of _Known. With `reveals` they describe the stored bytes, without masks."""
     shown = ShownResult(stored, rt.store) if reveals else await rt.redactions.shown_to_people(stored)
     shared = _Known.model_fields.keys() - {"handle", "session_id", "command", "path"}
     return {
@@ -381,9 +383,9 @@ async def _known(rt: Runtime, stored: StoredResult, *, reveals: bool = False) ->
 
 
 class QueryOut(BodyOut):
-    """`total` and `next_offset` are those of an array; `truncated`: `result` is not all of the value. `hint`
-    says which keys there are where nothing is selected, and where the rows of SQL are in the data, else "".
-    `columns` are those that SQL selects, null for JMESPath."""
+    """`total` and `next_offset` are set for an array. `truncated`: `result` is only a part of the value.
+    `hint` says which keys or columns exist if nothing is selected, and where in the data the rows of SQL are;
+    else "". `columns` are those that SQL selects, null for JMESPath."""
 
     result: Any
     type: Literal["array", "object", "string", "number", "boolean", "null"]
@@ -396,7 +398,7 @@ class QueryOut(BodyOut):
 
 
 _CSV_BYTES = 16 << 20
-"""The most bytes of JSON that are made into a CSV."""
+"""The most bytes of JSON that are converted to a CSV."""
 
 
 @router.get(
@@ -444,7 +446,8 @@ async def get_query(
 
 
 def _rows_csv(answer: QueryAnswer) -> str:
-    """Safe to open in a spreadsheet. Raises InvalidField where there are no rows, or too many."""
+    """A CSV that is safe to open in a spreadsheet. Raises InvalidField if the value is not rows, or has too
+    many."""
     part = answer.slice
     if part.type != "array":
         raise InvalidField("Only rows can be CSV: the query selects one value.")
@@ -455,17 +458,17 @@ def _rows_csv(answer: QueryAnswer) -> str:
 
 
 async def _cap(rt: Runtime, stored: StoredResult) -> int:
-    """Bytes: an answer has the size cap of a result of this tool."""
+    """The most bytes of an answer: the size cap for results of this tool."""
     session = await rt.ledger.session(stored.key)
     policy = rt.policies.policy(stored.tool_name, session.policy if session else None)
     return min(policy.max_bytes or ANSWER_BYTES, ANSWER_BYTES)
 
 
 class Given(BodyOut):
-    """A text that a model was given: in place of the result (`tool`), as the answer to a question
-    (`extract`), or read back (`read`); or that the tool `tool_name` was given, unread by the model
-    (`pass_on`). `bytes` is its size. `question`: the words of the model that it answers. `question` and
-    `text` are null where they were not kept."""
+    """A text that a model was given, by `type`: in place of the result (`tool`), as the answer to a question
+    (`extract`), or read back (`read`); or that was handed to the tool `tool_name`, unread by the model
+    (`pass_on`). `bytes` is its size. `question`: the model's words that it answers. `question` and `text` are
+    null if they were not kept."""
 
     entry_id: str
     type: EntryType

@@ -1,4 +1,4 @@
-"""Tenants, for operators: what each uses of its quotas, and deleting one."""
+"""Tenants, for operators: what each uses of its quotas, and the deletion of a tenant."""
 
 import asyncio
 from typing import Annotated
@@ -16,21 +16,21 @@ from domain.handles import NAME_PATTERN, is_name
 router = Router(tags=["tenants"])
 
 DELETE_SECONDS = 5.0
-"""After this time a deletion answers 202, with more to delete."""
+"""The longest time of one deletion request, in seconds. If there is more to delete, its answer is 202."""
 
 _PAUSE_SECONDS = 0.05
-"""The pause after a step that has found nothing to delete, and that is not the last."""
+"""The pause after a step that deleted nothing although it is not the last."""
 
 
 class QuotaOut(BodyOut):
-    """A `cap` of 0: none."""
+    """A `cap` of 0 means no cap."""
 
     used: float
     cap: float
 
 
 class TenantOut(BodyOut):
-    """`requests_per_second` is used at each instance by itself: /metrics counts the requests."""
+    """`requests_per_second` is a quota of each instance; /metrics counts the requests."""
 
     tenant: str
     storage_max_bytes: QuotaOut
@@ -45,7 +45,7 @@ class TenantsOut(BodyOut):
 
 
 class DeletedOut(BodyOut):
-    """What this request deleted. Not `complete`: send it again."""
+    """What this request deleted. If `complete` is false, send it again."""
 
     tenant: str
     results: int
@@ -86,14 +86,15 @@ async def delete_tenant(
         ),
     ],
 ) -> DeletedOut:
-    """Deletes in steps, between which other requests run. What the tenant sends during the deletion may
-    stay: revoke its keys first. Safe to repeat: 404 says that nothing is left of a tenant without a key."""
+    """Deletes in steps, so that other requests run in between. What the tenant sends during the deletion may
+    stay: revoke its keys first. Repeat it until `complete`; once a tenant without a key has nothing left, the
+    answer is 404."""
     if not is_name(tenant_id):
         raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
     rt.observer.deletes(tenant_id)
     known = await is_known(request, tenant_id)
     deleted, failure = await _deleted(rt, tenant_id)
-    # Remains of damaged records count for no tenant. They are deleted too.
+    # Remains of damaged records are deleted, too, but are not counted.
     if not known and failure is None and not (deleted.results or deleted.sessions or deleted.entries):
         raise TenantNotFound
     rt.spend_caps.daily.forget(tenant_id)
@@ -108,7 +109,7 @@ async def delete_tenant(
 
 
 async def _deleted(rt: Runtime, tenant: str) -> tuple[DeletedOut, StorageError | None]:
-    """What was deleted, and why the results could not be."""
+    """What was deleted; and the error, if results could not be deleted."""
     now = asyncio.get_running_loop().time
     ends = now() + DELETE_SECONDS
     deleted = DeletedOut(tenant=tenant, results=0, sessions=0, entries=0, complete=False)
@@ -126,6 +127,6 @@ async def _deleted(rt: Runtime, tenant: str) -> tuple[DeletedOut, StorageError |
         deleted.sessions += purged.sessions
         deleted.entries += purged.entries
         deleted.complete = not results and purged.is_done
-        # Also after a step in memory, which does not wait, others run.
+        # sleep(0) lets other requests run even after a step in memory, which awaits nothing.
         await asyncio.sleep(0 if results or purged.sessions or purged.entries else _PAUSE_SECONDS)
     return deleted, failure

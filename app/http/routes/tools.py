@@ -1,4 +1,5 @@
-"""A model's tools: their definitions, the text that a call answers with, and stored results as arguments."""
+"""A model's tools: their definitions, the answers to their calls, and stored results as arguments of other
+tools."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
@@ -24,7 +25,8 @@ router = Router(tags=["tools"])
 
 
 class ToolsOut(BodyOut):
-    """`instructions` go into the system prompt. Both are empty while the model has nothing to ask."""
+    """`instructions` belong in the system prompt. Both fields are empty while the session has nothing
+    stored."""
 
     tools: list[dict[str, Any]]
     instructions: str
@@ -45,7 +47,7 @@ class ToolCallIn(BodyIn):
 
 
 class ToolCallOut(BodyOut):
-    """`text` is for the model. `is_error`: it says why there is no answer, and what to do."""
+    """`text` is for the model. With `is_error` it says why there is no answer, and what to do instead."""
 
     text: str
     is_error: bool
@@ -92,8 +94,8 @@ class ArgumentsIn(BodyIn):
 
 
 class ArgumentsOut(BodyOut):
-    """`arguments` with the text of each stored result that a string refers to. `refusal` is what the model
-    reads instead if the tool is not to run: then `arguments` is null."""
+    """`arguments` in which each string that refers to a stored result is replaced by that text. If the tool
+    must not run, `arguments` is null, and `refusal` is what the model reads instead."""
 
     used: list[Used]
     refusal: str | None

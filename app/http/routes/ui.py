@@ -1,4 +1,4 @@
-"""GET /ui: the dashboard, a page of static files that reads the API as any other client does."""
+"""GET /ui: the dashboard, static files of a page that uses the API like any other client."""
 
 import functools
 from hashlib import sha256
@@ -27,7 +27,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    # Asks whether the file has changed: a page of another version would call routes that are not there.
+    # The browser asks whether a file has changed: a page of another version might call routes that do not
+    # exist.
     "Cache-Control": "no-cache",
 }
 
