@@ -57,7 +57,7 @@ function drawn(root, label, data, step, names, lines, more = {}) {
   const axis = { stroke: color("muted"), grid: { stroke: color("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   const ends = [times[0], (times.at(-1) ?? 0) + step / 1000];
   const chart = new uPlot({
-    width: 600, height: HEIGHT, padding: [12, 22, 0, 0],
+    width: root.clientWidth || 600, height: HEIGHT, padding: [12, 22, 0, 0],
     cursor: { y: false, points: { size: 6 } },
     legend: { live: true },
     scales: { x: { time: true, range: ends }, y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.05] } },

@@ -90,6 +90,26 @@ def test_nothing_is_cut_off_at_four_widths_light_and_dark(
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
 
 
+WATCH_CHARTS = """(() => {
+    window.widest = 0;
+    new MutationObserver(() => {
+        for (const one of document.querySelectorAll(".chart canvas"))
+            widest = Math.max(widest, one.getBoundingClientRect().right);
+    }).observe(document, { childList: true, subtree: true });
+})()"""
+"""Runs before the page is painted, and before a chart is told the size of its box."""
+
+
+def test_a_chart_is_drawn_as_wide_as_its_box(
+    page: Page, watch: Watch, service: Service, views: dict[str, str]
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.add_init_script(WATCH_CHARTS)
+    opened(page, service, views["overview"])
+    expect(page.locator(".chart canvas")).to_have_count(2)
+    assert 0 < page.evaluate("widest") <= 390
+
+
 def test_on_a_phone_a_row_names_each_of_its_cells(
     page: Page, watch: Watch, service: Service, views: dict[str, str]
 ) -> None:
