@@ -158,7 +158,7 @@ def _metrics_of_the_process() -> Iterator[tuple[str, str, str]]:
     for node in ast.walk(ast.parse(Path(telemetry.__file__).read_text())):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
             continue
-        if node.func.id not in ("counter", "gauge", "Histogram", "Info"):
+        if node.func.id not in ("counter", "gauge", "Times", "Info"):
             continue
         name, what = ast.literal_eval(node.args[0]), ast.literal_eval(node.args[1])
         is_labelled = len(node.args) > 2 and isinstance(node.args[2], ast.List)
