@@ -20,7 +20,7 @@ from replay.reports import html, json_report, table
 from replay.reports.summary import ReplaySummary, faults
 from replay.runs import Notes
 from replay.sources import found_files, printable, size_of
-from replay.work import replay_all
+from replay.workers import replay_all
 
 _LEAST_CAP, _MOST_CAP = 256, 1_000_000
 _NONE_READ = "no transcript could be read."

@@ -19,12 +19,12 @@ from replay.figures import (
     end_of,
 )
 from replay.literals import plain, stands_in, without_line_numbers
-from replay.product import Plan, Product, ReadText, subject_of
 from replay.runs import Result, Run, Turn
+from replay.service import InProcessService, Plan, ReadText, subject_of
 from replay.uses import Use, Uses, uses_of
 
 IN_A_FILE = Plan("in a file", (("on_oversize", "store"), ("max_bytes", 12_288), ("preview", "none")))
-"""How the product stores what Claude Code leaves in a file: a question about it stands for a search of that
+"""How the service stores what Claude Code leaves in a file: a question about it stands for a search of that
 file."""
 
 Cutting = Callable[[str], baselines.Cut | None]
@@ -38,7 +38,7 @@ _MORE = 1 + 1e-9
 @dataclass(frozen=True, slots=True)
 class _View:
     """How one policy shows one result: the `text`, None if the result passes. `plan`: what is not shown can
-    be asked for, as the product stores it under this plan."""
+    be asked for, as the service stores it under this plan."""
 
     text: ReadText | None = None
     plan: Plan | None = None
@@ -78,20 +78,20 @@ class Replaying:
     """The policy in force with one more key, each alone."""
 
 
-async def replay(run: Run, product: Product, replaying: Replaying) -> Figures:
+async def replay(run: Run, service: InProcessService, replaying: Replaying) -> Figures:
     """The figures of one run."""
-    return await _OneRun(run, product, replaying).figures()
+    return await _OneRun(run, service, replaying).figures()
 
 
 class _OneRun:
-    def __init__(self, run: Run, product: Product, replaying: Replaying) -> None:
+    def __init__(self, run: Run, service: InProcessService, replaying: Replaying) -> None:
         self._run = run
-        self._product = product
+        self._service = service
         self._replaying = replaying
         self._results = list(run.results)
         self._uses: Uses = uses_of(run)
         model = replaying.model
-        self._tokenizer = product.tokenizer(model or next(iter(sorted(run.models)), None))
+        self._tokenizer = service.tokenizer(model or next(iter(sorted(run.models)), None))
         self._counted: CountedRun = counted(run, self._tokenizer, model)
         self._result_tokens = [
             tokens
@@ -116,7 +116,7 @@ class _OneRun:
         self._billed(recorded, volume)
         for way in await self._baselines():
             end.policies[way.label] = await self._judged(way, recorded)
-        await self._product.end_plan(IN_A_FILE)
+        await self._service.end_plan(IN_A_FILE)
         replaying = self._replaying
         alone = ([plan] for plan in (replaying.in_force, *replaying.variants))
         for plans in (*alone, replaying.plans, *replaying.candidates):
@@ -125,8 +125,8 @@ class _OneRun:
                 way = await self._planned(plan, passing)
                 way.is_shown = plans not in replaying.candidates
                 end.policies[way.label] = await self._judged(way, recorded)
-                await self._product.end_plan(plan)
-        await self._product.end_run()
+                await self._service.end_plan(plan)
+        await self._service.end_run()
         return figures_of_run
 
     def _outcomes(self) -> Outcomes:
@@ -151,7 +151,7 @@ class _OneRun:
             size = len(result.text.encode())
             sizes.results += 1
             sizes.bytes += size
-            sizes.bypassed += self._product.bypasses(subject, self._replaying.in_force)
+            sizes.bypassed += self._service.bypasses(subject, self._replaying.in_force)
             sizes.largest = sorted((*sizes.largest, size), reverse=True)[:MOST_LARGEST]
             sizes.uses += uses[number]
 
@@ -184,17 +184,17 @@ class _OneRun:
         """What is `passing` is not governed again: it passed under a smaller cap. Updates `passing`."""
         views = []
         for number, subject in enumerate(self._subjects):
-            text = None if passing[number] else await self._product.shown(subject, plan)
+            text = None if passing[number] else await self._service.shown(subject, plan)
             passing[number] = text is None
             views.append(_PASSES if text is None else _View(text, plan if text.is_stored else None))
-        return _Way(plan.label, views, self._product.definition_tokens(plan))
+        return _Way(plan.label, views, self._service.definition_tokens(plan))
 
     async def _baseline(self, label: str, cut: Cutting) -> _Way:
         views = []
         for result, subject in zip(self._results, self._subjects, strict=True):
             part, view = cut(result.text), _PASSES
             if part is not None:
-                stored = await self._product.shown(subject, IN_A_FILE) if part.has_file else None
+                stored = await self._service.shown(subject, IN_A_FILE) if part.has_file else None
                 is_stored = stored is not None and stored.is_stored
                 view = _View(self._text(part.text), IN_A_FILE if is_stored else None)
             views.append(view)
@@ -291,7 +291,7 @@ class _OneRun:
         for result in results:
             plan = way.views[result].plan
             assert plan is not None
-            answer = await self._product.answer(self._subjects[result], self._uses.questions[step], plan)
+            answer = await self._service.answer(self._subjects[result], self._uses.questions[step], plan)
             answers.setdefault(result, []).append(answer.plain)
             first[result] = answer.tokens
         again = {
@@ -330,7 +330,7 @@ class _OneRun:
         view = way.views[use.result]
         if _in_any(use, answers.get(use.result, ())):
             where = "1 call"
-        elif view.plan and await self._product.holds(
+        elif view.plan and await self._service.holds(
             self._subjects[use.result], use.literal, view.plan, is_quote=use.is_quote
         ):
             where = "found"

@@ -104,7 +104,7 @@ RunStep = Input | Turn | Result
 
 @dataclass(slots=True)
 class Run:
-    """`client` is the name of a door of the product, "" if the transcript names none. `passed` is None if
+    """`client` is the name of a door, "" if the transcript names none. `passed` is None if
     the transcript does not say whether the run succeeded."""
 
     format: str

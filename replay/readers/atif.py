@@ -33,7 +33,7 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
 
 
 def _client(name: Any) -> str:
-    """Harbor names the agents as the product does, Gemini CLI apart."""
+    """Harbor names the agents as Spillgate does, Gemini CLI apart."""
     return str(name or "").removesuffix("-cli")
 
 

@@ -8,8 +8,8 @@ from replay.bill import Money, OfferTime, Volume
 from replay.figures import LEAST_USES, Figures, Outcomes
 from replay.plans import IN_FORCE
 from replay.prices import prices_of
-from replay.product import Plan
 from replay.runs import Notes
+from replay.service import Plan
 from replay.sources import SINGULAR, printable
 
 CAVEAT = "What it would have shown, not what the model would have done."

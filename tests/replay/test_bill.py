@@ -129,8 +129,8 @@ def test_runs_on_several_processes_give_the_same_figures(
 ) -> None:
     path = made_runs.write(tmp_path / "runs.jsonl", 2)
     alone = report(tmp_path, path)
-    monkeypatch.setattr("replay.work._ALONE_BYTES", 0)
-    monkeypatch.setattr("replay.work._BATCH_CHARS", 1)
+    monkeypatch.setattr("replay.workers._ALONE_BYTES", 0)
+    monkeypatch.setattr("replay.workers._BATCH_CHARS", 1)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert json.dumps(report(tmp_path, path)) == json.dumps(alone)
 

@@ -24,7 +24,7 @@ from replay.replaying import Replaying
 from replay.reports.summary import dollars, tokens
 from replay.reports.tables import NOTES, USE_COLUMNS
 from replay.runs import Notes
-from replay.work import replay_all
+from replay.workers import replay_all
 from tests.replay import made_runs, transcripts
 from tests.replay.replaying import report
 
@@ -253,7 +253,7 @@ def test_progress_goes_to_a_terminal_alone() -> None:
 def test_progress_goes_on_within_one_file(
     suffix: str, steps: int, reports: Reports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replay.work._BATCH_CHARS", 1)
+    monkeypatch.setattr("replay.workers._BATCH_CHARS", 1)
     written = reports.runs.read_bytes() * 2
     path = tmp_path / f"one.{suffix}"
     path.write_bytes(gzip.compress(written) if suffix.endswith("gz") else written)

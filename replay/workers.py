@@ -11,9 +11,9 @@ from pathlib import Path
 
 from app.settings import Settings
 from replay.figures import Figures
-from replay.product import Product, open_product
 from replay.replaying import Replaying, replay
 from replay.runs import Notes, Run
+from replay.service import InProcessService, open_service
 from replay.sources import runs_of, size_of
 
 _MOST_PROCESSES = 8
@@ -39,7 +39,7 @@ class Replayer:
         self._replaying = replaying
         self._runner = asyncio.Runner()
         self._opened = AsyncExitStack()
-        self._product: Product | None = None
+        self._service: InProcessService | None = None
         self._runs = 0
 
     def replay(self, runs: list[Run]) -> Figures:
@@ -49,12 +49,12 @@ class Replayer:
         return figures
 
     async def _replayed(self, run: Run) -> Figures:
-        if self._product is None or self._runs >= _RUNS_A_RUNTIME:
+        if self._service is None or self._runs >= _RUNS_A_RUNTIME:
             await self._opened.aclose()
-            self._product = await self._opened.enter_async_context(open_product(self._settings))
+            self._service = await self._opened.enter_async_context(open_service(self._settings))
             self._runs = 0
         self._runs += 1
-        return await replay(run, self._product, self._replaying)
+        return await replay(run, self._service, self._replaying)
 
     def close(self) -> None:
         self._runner.run(self._opened.aclose())

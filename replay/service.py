@@ -1,4 +1,4 @@
-"""The product, in this process and on memory storage: what it shows instead of a result, and its answers."""
+"""Spillgate in this process, on memory storage: what it shows instead of a result, and its answers."""
 
 import hashlib
 import json
@@ -90,7 +90,7 @@ _ENTRY_CHARS = 200
 
 
 class _Memory(dict[tuple[object, ...], Kept]):
-    """Remembers what the product made of results. Forgets everything after 16 Mi characters."""
+    """Remembers what the service made of results. Forgets everything after 16 Mi characters."""
 
     _chars = 0
 
@@ -127,7 +127,7 @@ class _Body:
         return grep.finish().total_matches > 0
 
 
-class Product:
+class InProcessService:
     """One runtime. The results of a run are deleted after it. Many runs hold the same result: each result is
     governed once under each plan, and each question about it is asked once."""
 
@@ -159,7 +159,7 @@ class Product:
 
     def bypasses(self, subject: ReplayedResult, plan: Plan) -> bool:
         """True if the result passes whatever its size: the client reads such files to edit them, the policy
-        says so, it is an answer of the product's own tool, or the client's hooks cannot replace it."""
+        says so, it is an answer of Spillgate's own tool, or the client's hooks cannot replace it."""
         tool, door = subject.result.tool, _door(subject)
         if OWN_TOOL.fullmatch(tool) or not _is_hooked(subject.result, door):
             return True
@@ -187,7 +187,7 @@ class Product:
         return self._texts.keep(key, text, len(text.plain))
 
     async def answer(self, subject: ReplayedResult, question: str, plan: Plan) -> ReadText:
-        """The product's first answer to a question about a stored result."""
+        """The first answer to a question about a stored result."""
         key = (plan.label, subject.digest, question)
         if key in self._answers:
             return self._answers[key]
@@ -197,7 +197,7 @@ class Product:
         return self._answers.keep(key, text, len(text.plain) + len(question))
 
     async def holds(self, subject: ReplayedResult, literal: str, plan: Plan, *, is_quote: bool) -> bool:
-        """True if the stored bytes hold the literal: the product's grep finds it, or it stands there across
+        """True if a search of the stored bytes finds the literal, or the literal stands there across
         escapes, lines or line numbers."""
         stored = await self._rt.store.find(_TENANT, await self._handle(subject, plan))
         if stored is None:
@@ -298,9 +298,9 @@ def in_memory(settings: Settings) -> Settings:
 
 
 @asynccontextmanager
-async def open_product(settings: Settings) -> AsyncIterator[Product]:
+async def open_service(settings: Settings) -> AsyncIterator[InProcessService]:
     """Raises ConfigError."""
     # The log would hold a line for each stored result.
     logging.getLogger().addHandler(logging.NullHandler())
     async with open_runtime(in_memory(settings)) as rt:
-        yield Product(rt)
+        yield InProcessService(rt)
