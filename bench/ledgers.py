@@ -17,8 +17,8 @@ import uvloop
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryType
 from domain.budget import Window
-from domain.decisions import OutcomeKind
 from domain.handles import SessionKey
+from domain.outcomes import OutcomeKind
 from domain.ports import Charge, Ledger
 from storage import open_ledger
 from tests.postgres_server import PostgresServer

@@ -23,7 +23,7 @@ from domain.accounting import (
     EntryType,
     GroupBy,
 )
-from domain.decisions import OutcomeKind, Trigger
+from domain.outcomes import OutcomeKind, Trigger
 from storage import open_ledger
 
 COUNT, DAYS, AT_ONCE, TIMES = 1_000_000, 30, 500, 5

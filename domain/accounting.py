@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
-from domain.decisions import OutcomeKind, Trigger
 from domain.llm import LlmTokens
+from domain.outcomes import OutcomeKind, Trigger
 from domain.results import Durability
 from domain.structs import frozen_struct
 

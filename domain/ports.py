@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, Window
-from domain.decisions import Outcome
 from domain.errors import SpillgateError
 from domain.extraction import Answer, Question
 from domain.handles import Handle, SessionKey
 from domain.llm import LlmCall, ModelTerms, Prompt, Reply
+from domain.outcomes import Outcome
 from domain.quotas import LedgerUsage, Purged
 from domain.results import Durability, StoredResult, ToolResult, UsageReport
 from domain.structs import frozen_struct

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from domain.budget import Budget
-from domain.decisions import OutcomeKind, Trigger
+from domain.outcomes import OutcomeKind, Trigger
 from domain.results import Measure
 from policies.facts import Facts, has_too_many_rows
 from policies.outcomes import OUTCOMES

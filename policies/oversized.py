@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from content.text import Preview
-from domain.decisions import Trigger
 from domain.doors import Door
 from domain.handles import Handle
+from domain.outcomes import Trigger
 from domain.results import Measure, ToolResult
 from domain.structs import frozen_struct
 from policies.facts import Facts, has_too_many_rows

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from content.text import Preview
-from domain.decisions import OutcomeKind
+from domain.outcomes import OutcomeKind
 from domain.structs import frozen_struct
 
 

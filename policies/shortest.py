@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from content.text import Preview
-from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
+from domain.outcomes import OutcomeKind, Trigger
 from domain.results import ToolResult
 from domain.structs import replace
 from policies.decide import candidate_outcomes

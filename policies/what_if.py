@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from domain.accounting import AccountingEntry
 from domain.budget import Budget
-from domain.decisions import OutcomeKind, Trigger
+from domain.outcomes import OutcomeKind, Trigger
 from domain.results import Measure
 from policies.decide import decide
 from policies.facts import Facts, has_too_many_rows

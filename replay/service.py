@@ -21,10 +21,10 @@ from beside.hooks.agents import DOORS
 from content import MAX_PATTERN_CHARS
 from content.grep import Grep
 from domain.budget import SessionChange
-from domain.decisions import Outcome
 from domain.doors import Door
 from domain.handles import Handle, SessionKey
 from domain.hooks.call import OWN_TOOL, cut_may_pay, cut_pays
+from domain.outcomes import Outcome
 from domain.ports import Tokenizer
 from domain.results import ToolResult
 from replay.literals import plain, stands_in, without_line_numbers

@@ -17,9 +17,9 @@ from app.files import why_unreadable
 from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
-from domain.decisions import Outcome, OutcomeKind
 from domain.errors import ConfigError, SpillgateError
 from domain.handles import SessionKey
+from domain.outcomes import Outcome, OutcomeKind
 from domain.results import ToolResult
 from machine.tables import table
 from policies.documents import Profile

@@ -6,11 +6,11 @@ from dataclasses import replace
 from app.governing.governor import govern
 from app.runtime import Runtime
 from content.json_text import as_json, governed_text, text_sha256
-from domain.decisions import Outcome
 from domain.doors import Door
 from domain.errors import IdempotencyKeyReused
 from domain.handles import SessionKey
 from domain.hooks.call import HookCall
+from domain.outcomes import Outcome
 from domain.results import MAX_ARGUMENT_BYTES, ToolResult
 
 

@@ -5,8 +5,8 @@ from app.operations.logs import described
 from app.runtime import Runtime
 from content.redaction.masks import masks_in
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType
-from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
+from domain.outcomes import OutcomeKind, Trigger
 from domain.ports import Charge
 from domain.structs import frozen_struct
 from policies.tool_calls import split_tool_name

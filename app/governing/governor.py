@@ -5,18 +5,18 @@ from time import perf_counter
 
 from msgspec import Raw
 
+from app.governing.baseline import baseline_tokens
 from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, Decision, charge_of
-from app.governing.kept_out import tokens_otherwise
 from app.governing.repeats import Repeats, Repetition
-from app.governing.replacement import Replacing
+from app.governing.text_writer import TextWriter
 from app.models.known_models import SessionModel
 from app.runtime import Runtime
 from domain.budget import ReportWarning
-from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.doors import Door
 from domain.errors import Conflict, IdempotencyKeyReused, ResultExpired, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
+from domain.outcomes import Outcome, OutcomeKind, Trigger
 from domain.ports import Call, Entered, Receipt
 from domain.results import StoredResult, ToolResult
 from domain.structs import frozen_struct, replace
@@ -179,18 +179,18 @@ class _Governing:
         self, trigger: Trigger | None, repeat: Repetition | None, stored: StoredResult
     ) -> tuple[Receipt, bytes | None]:
         """Body, then info, then the ledger: a text names a handle only after its body is durable."""
-        replacing = Replacing(self.measured, self.rt)
+        writer = TextWriter(self.measured, self.rt)
         if repeat is not None:
-            named = await replacing.repeat(repeat.earlier, repeat.handle or stored.handle)
-            charged = await self._stored_and_charged(replacing, named, stored, must_fit=True)
+            named = await writer.repeat(repeat.earlier, repeat.handle or stored.handle)
+            charged = await self._stored_and_charged(writer, named, stored, must_fit=True)
             if charged is not None:
                 return charged
             trigger = trigger or Trigger.RESERVE_FAILED
         for kind, fired in candidate_outcomes(trigger, self.measured.policy, self.measured.measure.lines):
             stores = kind is OutcomeKind.STORE
-            forms = [(replacing, True)]
+            forms = [(writer, True)]
             if stores:
-                forms += [(replacing.plain, True), (replacing.plain, False)]
+                forms += [(writer.plain, True), (writer.plain, False)]
             for texts, can_ask in forms:
                 decision = await texts.decision(kind, fired, stored.handle, can_ask=can_ask)
                 if decision is None:
@@ -198,13 +198,13 @@ class _Governing:
                 # If the message does not fit without its preview, the budget is exhausted, and GET /tools
                 # offers no tool. Then the text that names no tool is charged past the limit.
                 is_last = stores and not decision.can_ask
-                charged = await self._stored_and_charged(replacing, decision, stored, must_fit=not is_last)
+                charged = await self._stored_and_charged(writer, decision, stored, must_fit=not is_last)
                 if charged is not None:
                     return charged
         raise AssertionError("`store` always has a text")
 
     async def _stored_and_charged(
-        self, replacing: Replacing, decision: Decision, stored: StoredResult, *, must_fit: bool
+        self, writer: TextWriter, decision: Decision, stored: StoredResult, *, must_fit: bool
     ) -> tuple[Receipt, bytes | None] | None:
         """Stores the body if the decision says so, then asks the ledger. A result that the text would not
         make smaller passes instead. None if it does not fit."""
@@ -216,13 +216,13 @@ class _Governing:
         if decision.trigger is not None and not is_worth(decision.kind, decision.tokens, shown):
             viewed = None
             if measured.body.is_viewed:
-                viewed = await replacing.decision(OutcomeKind.CAP, None, stored.handle)
+                viewed = await writer.decision(OutcomeKind.CAP, None, stored.handle)
             decision = viewed or replace(PASSED, trigger=decision.trigger)
         if decision.text is None and self.hold is not None:
             # Before the ledger is written: a request that fails must not be charged.
             whole = await self.content(self.hold)
         if decision.text is not None:
-            decision = replace(decision, tokens_saved=await tokens_otherwise(measured) - decision.tokens)
+            decision = replace(decision, tokens_saved=await baseline_tokens(measured) - decision.tokens)
         if decision.handle == stored.handle and not self.measured.body.is_published:
             began = perf_counter()
             await self.measured.body.publish(replace(stored, tokens_saved=decision.tokens_saved))
@@ -248,10 +248,10 @@ class _Governing:
     async def observed(self, trigger: Trigger | None) -> Receipt:
         """Passes the result and charges it past the limit. The entry says what `enforce` would have done."""
         measured = self.measured
-        replacing, handle = Replacing(measured, self.rt), self._stored_result().handle
+        writer, handle = TextWriter(measured, self.rt), self._stored_result().handle
         would_be = None
         for kind, fired in candidate_outcomes(trigger, measured.policy, measured.measure.lines):
-            would_be = await replacing.decision(kind, fired, handle)
+            would_be = await writer.decision(kind, fired, handle)
             if would_be is not None and fired and not self._is_worth(would_be):
                 would_be = replace(PASSED, trigger=fired, tokens=measured.shown.tokens)
             if would_be is not None and (kind is OutcomeKind.STORE or measured.budget.fits(would_be.tokens)):
@@ -261,7 +261,7 @@ class _Governing:
             PASSED,
             trigger=would_be.trigger,
             observed_outcome=would_be.kind,
-            observed_tokens_saved=await tokens_otherwise(measured) - would_be.tokens,
+            observed_tokens_saved=await baseline_tokens(measured) - would_be.tokens,
         )
         receipt = await _charged(measured, passed, self.rt, must_fit=False)
         assert receipt is not None

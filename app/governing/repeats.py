@@ -7,9 +7,9 @@ import msgspec
 
 from app.governing.body import MeasuredResult
 from app.runtime import Runtime
-from domain.decisions import OutcomeKind, Trigger
 from domain.errors import StorageError
 from domain.handles import Handle, parse_handle
+from domain.outcomes import OutcomeKind, Trigger
 from domain.ports import Receipt
 from policies.repeat import Earlier, may_repeat
 

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import structs
 
 from app.operations.line_writer import JsonLines
-from domain.decisions import Outcome
 from domain.errors import BadRequest, ResultNotFound, SpillgateError
 from domain.handles import Handle, parse_handle
+from domain.outcomes import Outcome
 from domain.ports import Observer, ServedRequest
 from domain.results import ToolResult
 

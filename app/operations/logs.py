@@ -19,9 +19,9 @@ from app.operations.line_writer import Descriptor, LineWriter
 from app.operations.repeat_filter import RepeatFilter
 from content.redaction.masks import NOT_SEARCHED
 from domain.accounting import AccountingEntry
-from domain.decisions import Outcome, OutcomeKind
 from domain.errors import SpillgateError
 from domain.extraction import Answer, Question
+from domain.outcomes import Outcome, OutcomeKind
 from domain.ports import Observer, ServedRequest
 from domain.results import StoredResult, ToolResult
 from policies.tool_calls import split_tool_name

@@ -26,11 +26,11 @@ from app.operations.logs import describe_request
 from app.operations.telemetry import Metrics
 from app.operations.tracing import EXTRACT
 from domain.accounting import AccountingEntry
-from domain.decisions import Outcome
 from domain.errors import ConfigError, SpillgateError
 from domain.extraction import Answer, Question
 from domain.handles import Handle
 from domain.llm import LlmCall
+from domain.outcomes import Outcome
 from domain.ports import Observer, ServedRequest
 from domain.results import StoredResult, ToolResult
 

@@ -24,11 +24,11 @@ from app.operations.logs import lines_dropped
 from app.operations.readiness import TenantUse
 from app.operations.tallies import GovernedTally, SecondsHistogram
 from domain.accounting import AccountingEntry, EntryType
-from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import SpillgateError
 from domain.extraction import Answer, Question
 from domain.handles import Handle
 from domain.llm import LlmCall
+from domain.outcomes import Outcome, OutcomeKind, Trigger
 from domain.ports import Call, Charge, Entered, Ledger, Load, Observer, Receipt, ResultStore
 from domain.results import StoredResult, ToolResult
 from domain.wrappers import LedgerAround, StoreAround

@@ -3,13 +3,13 @@
 from importlib import import_module
 from typing import Protocol, cast
 
-from domain.decisions import OutcomeKind
+from domain.outcomes import OutcomeKind
 from domain.results import Measure
 from policies.oversized import Ends, Oversized
 from policies.policy import Policy
 
 
-class Replacement(Protocol):
+class Template(Protocol):
     """Writes the text that the model reads instead of a result. `CUTS`: the text shows a part of the result,
     and must be within every size cap."""
 
@@ -25,7 +25,7 @@ class Replacement(Protocol):
         ...
 
 
-class OutcomeModule(Replacement, Protocol):
+class OutcomeModule(Template, Protocol):
     """`MUST_SAVE`: the result passes if the text would not be clearly smaller. False for `reject`, which says
     what to do instead, and for `cap`, which is a ceiling."""
 

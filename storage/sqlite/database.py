@@ -9,8 +9,8 @@ from pathlib import Path
 
 from domain import __version__
 from domain.accounting import EntryStatus, EntryType
-from domain.decisions import OutcomeKind, Trigger
 from domain.errors import ConfigError
+from domain.outcomes import OutcomeKind, Trigger
 from storage.base.paths import make_directories, take_lock
 from storage.base.schema import Schema, refusal
 from storage.sqlite import sums

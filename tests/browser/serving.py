@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType
-from domain.decisions import OutcomeKind, Trigger
+from domain.outcomes import OutcomeKind, Trigger
 from storage.sqlite import rows, sums
 from storage.sqlite.database import open_database
 

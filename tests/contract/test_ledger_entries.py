@@ -29,9 +29,9 @@ from domain.accounting import (
     Summary,
 )
 from domain.budget import SessionChange
-from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField
 from domain.handles import SessionKey
+from domain.outcomes import OutcomeKind, Trigger
 from domain.ports import Ledger
 
 pytestmark = pytest.mark.anyio

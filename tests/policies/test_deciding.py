@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.budget import Budget, Window
-from domain.decisions import Trigger
 from domain.errors import InvalidPolicy
 from domain.handles import Handle
+from domain.outcomes import Trigger
 from domain.results import Measure
 from policies.book import PolicyBook
 from policies.decide import decide

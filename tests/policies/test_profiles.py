@@ -10,7 +10,7 @@ import pytest
 from app.operations.policy_file import load_policies
 from app.settings import Settings
 from content.text import Preview
-from domain.decisions import OutcomeKind
+from domain.outcomes import OutcomeKind
 from policies.book import PolicyBook
 from policies.documents import Profile, from_toml
 from policies.policy import Offer, Policy

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from content.describe import structure
 from content.tokens import load_encoding
 from domain.budget import Budget
-from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle, SessionKey
+from domain.outcomes import OutcomeKind, Trigger
 from domain.results import Measure, ToolResult
 from policies.facts import Facts
 from policies.outcomes import OUTCOMES, cap, reject, truncate

@@ -11,9 +11,9 @@ from samples import KEY, START, TENANT, WINDOW, FakeClock, charge, entry, handle
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, Gap, GroupBy
 from domain.budget import SessionChange
-from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField, StoreUnavailable
 from domain.handles import SessionKey
+from domain.outcomes import OutcomeKind, Trigger
 from domain.ports import Call, Ledger
 from domain.results import UsageReport
 from storage import open_ledger

@@ -19,9 +19,9 @@ from domain.accounting import (
     Summary,
 )
 from domain.budget import SessionChange
-from domain.decisions import OutcomeKind, Trigger
 from domain.errors import SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey
+from domain.outcomes import OutcomeKind, Trigger
 from domain.ports import Call, Charge, Ledger
 from domain.results import UsageReport
 from storage import open_ledger

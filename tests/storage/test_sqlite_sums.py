@@ -26,8 +26,8 @@ from domain.accounting import (
     Summary,
     SummaryRow,
 )
-from domain.decisions import OutcomeKind, Trigger
 from domain.handles import SessionKey
+from domain.outcomes import OutcomeKind, Trigger
 from domain.ports import Charge, Ledger
 from domain.quotas import Purged
 from storage import open_ledger

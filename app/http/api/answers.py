@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 from app.http.api.schemas import named
 from content.redaction.masks import NOT_SEARCHED
 from domain.budget import Budget, ReportWarning
-from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import SpillgateError
+from domain.outcomes import Outcome, OutcomeKind, Trigger
 from domain.results import Durability, Measure
 from domain.structs import frozen_struct
 

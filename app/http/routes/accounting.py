@@ -38,10 +38,10 @@ from domain.accounting import (
     Summary,
     SummaryRow,
 )
-from domain.decisions import OutcomeKind, Trigger
 from domain.errors import Forbidden, InvalidField, ResultNotFound
 from domain.handles import NAME_PATTERN, parse_handle
 from domain.llm import LlmTokens
+from domain.outcomes import OutcomeKind, Trigger
 
 router = Router(prefix="/accounting", tags=["accounting"])
 

@@ -17,8 +17,8 @@ from app.http.api.routing import InRuntime, Router, Tenant, Traits
 from app.runtime import Runtime
 from beside.hooks.agents import DOORS
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
-from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidPolicy
+from domain.outcomes import OutcomeKind, Trigger
 from extraction.models.pool import ModelState
 from policies.policy import Policy
 from policies.what_if import MESSAGE_TOKENS, would_be

@@ -28,7 +28,6 @@ from app.http.api.schemas import named
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.budget import Session
-from domain.decisions import Trigger
 from domain.errors import (
     Conflict,
     IdempotencyKeyReused,
@@ -39,6 +38,7 @@ from domain.errors import (
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION, new_handle
+from domain.outcomes import Trigger
 from domain.results import Measure, ToolResult
 from domain.structs import replace
 from policies import view

@@ -30,7 +30,6 @@ from app.http.api.times import Time, milliseconds
 from app.runtime import Runtime
 from domain.accounting import EntryFilter, EntryType
 from domain.budget import Session, SessionChange
-from domain.decisions import OutcomeKind
 from domain.errors import (
     InvalidPolicy,
     SessionEnded,
@@ -39,6 +38,7 @@ from domain.errors import (
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION, SessionKey, parse_handle
+from domain.outcomes import OutcomeKind
 
 router = Router(tags=["sessions"])
 

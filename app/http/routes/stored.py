@@ -43,7 +43,6 @@ from content.kind import Kind
 from content.lines import LinePage, LinePager
 from content.threads import in_thread_if_long
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
-from domain.decisions import OutcomeKind
 from domain.errors import (
     BadPattern,
     BadQuery,
@@ -56,6 +55,7 @@ from domain.errors import (
     ResultNotFound,
 )
 from domain.handles import parse_handle
+from domain.outcomes import OutcomeKind
 from domain.results import Measure, StoredResult
 from extraction.query_terms import DataQuery, QueryAnswer
 

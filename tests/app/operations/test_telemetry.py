@@ -28,10 +28,10 @@ from app.operations.logs import (
 from app.operations.telemetry import Metrics, memory_limit
 from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Budget
-from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import BodyTooLarge, StoreFull
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
 from domain.handles import Handle, SessionKey
+from domain.outcomes import Outcome, OutcomeKind, Trigger
 from domain.results import Measure, StoredResult, ToolResult
 from tests.conftest import Serve
 from tests.keys import key_file

@@ -1,4 +1,4 @@
-"""Asks the outcomes in turn for the text that a model reads instead of a result, until one fits."""
+"""Writes the texts that a model reads instead of a result, each by the template of its outcome."""
 
 from typing import NamedTuple
 
@@ -10,15 +10,15 @@ from app.runtime import Runtime
 from content.text import Preview, line_count
 from content.threads import in_thread_if_long
 from domain.budget import Budget
-from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
+from domain.outcomes import OutcomeKind, Trigger
 from domain.ports import Call
 from domain.results import Measure
 from domain.structs import replace
 from policies import repeat, view
 from policies.decide import exceeds, is_worth
 from policies.facts import Facts
-from policies.outcomes import OUTCOMES, Replacement
+from policies.outcomes import OUTCOMES, Template
 from policies.outcomes.store import sketch_room
 from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool
 from policies.repeat import Earlier
@@ -28,17 +28,17 @@ _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
 """Shares of a cap in tokens, tried in turn: the part that is shown may have more tokens for each byte."""
 
 
-class Replacing(NamedTuple):
+class TextWriter(NamedTuple):
     """Writes the texts for one result."""
 
     measured: MeasuredResult
     rt: Runtime
 
     @property
-    def plain(self) -> "Replacing":
+    def plain(self) -> "TextWriter":
         """Writes the handle message without a preview."""
         policy = replace(self.measured.policy, preview=Preview.NONE)
-        return Replacing(replace(self.measured, policy=policy), self.rt)
+        return TextWriter(replace(self.measured, policy=policy), self.rt)
 
     async def decision(
         self, kind: OutcomeKind, trigger: Trigger | None, handle: Handle, *, can_ask: bool = True
@@ -48,11 +48,11 @@ class Replacing(NamedTuple):
         the result. The handle message has no preview if the budget has no room for one."""
         stores = kind is OutcomeKind.STORE
         where = handle if stores or self.measured.policy.keep else None
-        outcome = OUTCOMES[kind] if trigger is not None else view
+        template = OUTCOMES[kind] if trigger is not None else view
         viewed = self.measured.viewed
         can_ask = can_ask and has_means(self.measured.policy, self.measured.result.door)
-        for squeeze in _SQUEEZES if outcome.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
-            text = await self._text(outcome, trigger, where, squeeze, can_ask)
+        for squeeze in _SQUEEZES if template.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
+            text = await self._text(template, trigger, where, squeeze, can_ask)
             if text is None:
                 return None
             tokens = await self.rt.count(text, self.measured.model.tokenizer)
@@ -65,7 +65,7 @@ class Replacing(NamedTuple):
                 # This text will exhaust the budget, and then GET /tools offers no tool.
                 has_preview = stores and self.measured.policy.preview is not Preview.NONE
                 return await self.plain.decision(kind, trigger, handle, can_ask=has_preview)
-            if outcome.CUTS and self._breaks(text, tokens):
+            if template.CUTS and self._breaks(text, tokens):
                 continue
             return Decision(
                 kind=kind,
@@ -74,8 +74,8 @@ class Replacing(NamedTuple):
                 tokens=tokens,
                 handle=where,
                 can_ask=can_ask,
-                truncated_bytes=self.measured.shown.bytes if outcome.CUTS else None,
-                truncated_total=viewed.total if viewed and (outcome.CUTS or trigger is None) else None,
+                truncated_bytes=self.measured.shown.bytes if template.CUTS else None,
+                truncated_total=viewed.total if viewed and (template.CUTS or trigger is None) else None,
             )
         return None
 
@@ -88,7 +88,7 @@ class Replacing(NamedTuple):
 
     async def _text(
         self,
-        outcome: Replacement,
+        template: Template,
         trigger: Trigger | None,
         handle: Handle | None,
         squeeze: float,
@@ -96,14 +96,14 @@ class Replacing(NamedTuple):
     ) -> str | None:
         result, policy, measure = self.measured.result, self.measured.policy, self.measured.measure
         # The handle message names the whole result, and a file only where no tool is known.
-        is_message = outcome is OUTCOMES[OutcomeKind.STORE]
+        is_message = template is OUTCOMES[OutcomeKind.STORE]
         body = self.measured.body
         shown = body.masks.measure(measure) if is_message else self.measured.shown
         budget = self.measured.budget
-        if trigger is Trigger.RESERVE_FAILED and outcome is OUTCOMES[OutcomeKind.REJECT]:
+        if trigger is Trigger.RESERVE_FAILED and template is OUTCOMES[OutcomeKind.REJECT]:
             budget = await self._budget_now()
         facts = Facts(shown, budget, measure.lines)
-        ends = outcome.ends(shown, policy)
+        ends = template.ends(shown, policy)
         head, tail = await body.ends(ends, viewed=shown is not measure and not is_message)
 
         # Stored bodies have no masks.
@@ -125,7 +125,7 @@ class Replacing(NamedTuple):
             )
             room = sketch_room(oversized) if ends.overview is Preview.SKETCH else policy.preview_bytes
             lines, overview = self._overview(ends, head, tail, shown, room)
-            return outcome.text(replace(oversized, structure=lines, overview=overview))
+            return template.text(replace(oversized, structure=lines, overview=overview))
 
         if ends.structure or ends.overview is Preview.OUTLINE:
             return await anyio.to_thread.run_sync(write, limiter=self.rt.scanning)

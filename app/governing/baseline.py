@@ -1,4 +1,4 @@
-"""The tokens of a result that its client would have shown to its model, if Spillgate had not replaced it."""
+"""The baseline of savings: the tokens of a result that its client would have shown without Spillgate."""
 
 import re
 from itertools import repeat
@@ -15,7 +15,7 @@ _STEP = 4096
 take a quarter of the processor time of a stored result of 100 KB."""
 
 
-async def tokens_otherwise(measured: MeasuredResult) -> int:
+async def baseline_tokens(measured: MeasuredResult) -> int:
     """At most the limit of the door's client or else the session's context window. The base64 of pictures is
     left out, by its share of the first 64 KiB."""
     measure, door = measured.measure, measured.result.door
