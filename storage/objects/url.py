@@ -16,7 +16,7 @@ import secrets
 import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
 from obstore.store import from_url
@@ -25,6 +25,7 @@ from domain.errors import ConfigError, StorageError
 from domain.ports import Clock
 from domain.quotas import QuotaOf, unbounded
 from storage.base.schema import check_mark, mark
+from storage.base.url_options import options_of
 from storage.objects.bucket import Bucket
 from storage.objects.layout import SCHEMA
 from storage.objects.store import ObjectStore
@@ -58,25 +59,26 @@ class ObjectUrl:
 def parse_object_url(url: str) -> ObjectUrl:
     """Raises ConfigError. Its message never contains the URL."""
     parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    options = options_of(parts, "an object store")
+    given = options.given
     known = _OPTIONS[parts.scheme]
-    if "@" in parts.netloc or "@" in options.get("endpoint", ""):
+    if "@" in parts.netloc or "@" in given.get("endpoint", ""):
         raise ConfigError(
             f"{parts.scheme}:// holds no user or password. Give credentials in the environment."
         )
     if not parts.netloc or parts.fragment:
         raise ConfigError(f"{parts.scheme}:// needs a bucket, as in {parts.scheme}://bucket/prefix.")
-    if not options.keys() <= known:
+    if not given.keys() <= known:
         raise ConfigError(
             f"{parts.scheme}:// has the options {', '.join(sorted(known))} and no other. Give credentials in "
             "the environment."
         )
-    if "endpoint" in options and urlsplit(options["endpoint"]).scheme not in ("http", "https"):
+    if "endpoint" in given and urlsplit(given["endpoint"]).scheme not in ("http", "https"):
         raise ConfigError("endpoint of an object store starts with http:// or https://.")
     return ObjectUrl(
         f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}",
-        {name: value for name, value in options.items() if name not in _COMMON},
-        _seconds(options.get("timeout", str(TIMEOUT_SECONDS))),
+        {name: value for name, value in given.items() if name not in _COMMON},
+        options.timeout() or TIMEOUT_SECONDS,
     )
 
 
@@ -105,16 +107,6 @@ def open_bucket(parsed: ObjectUrl) -> Bucket:
             "and the credentials in the environment."
         ) from None
     return Bucket(store, parsed.timeout)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.1 <= seconds <= 60:
-        raise ConfigError("timeout of an object store is a number of seconds from 0.1 to 60.")
-    return seconds
 
 
 async def open_objects(

@@ -15,12 +15,12 @@ sslmode          as libpq has it, `verify-full` over a network; so `sslrootcert`
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
-from domain.errors import ConfigError, unknown_key
+from domain.errors import ConfigError
+from storage.base.url_options import known_options_of
 
 MAX_CONNECTIONS = 16
-_SHORTEST, _LONGEST = 0.1, 60
 _TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 _OPTIONS = {"max_connections", "timeout", "schema", "prepared", "host", *_TLS}
 _MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
@@ -43,39 +43,34 @@ class PostgresUrl:
 def parse_postgres_url(url: str) -> PostgresUrl:
     """Raises ConfigError. Its message never contains the URL, which may hold a password."""
     parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for name in sorted({*options, *filter(None, [parts.fragment])} - _OPTIONS):
-        # The name may be a part of the password: it is not repeated.
-        rule = unknown_key(name, sorted(_OPTIONS))
-        raise ConfigError(f"Options of {parts.scheme}://: {rule}. In a password, ? is %3F and # is %23.")
+    options = known_options_of(parts, "a PostgreSQL URL", _OPTIONS)
+    given = options.given
     hosts = parts.netloc.rpartition("@")[2]
     database = unquote(parts.path.removeprefix("/"))
     if not database or "/" in database:
         raise ConfigError(
             "A PostgreSQL URL ends with the name of a database, as in postgresql://host:5432/spillgate."
         )
-    if not hosts and not options.get("host", "").startswith("/"):
+    if not hosts and not given.get("host", "").startswith("/"):
         raise ConfigError(
             "A PostgreSQL URL needs a host, as in postgresql://host:5432/spillgate, or the directory of a "
             "Unix socket: postgresql:///spillgate?host=/run/postgresql."
         )
     if not all(map(_is_address, hosts.split(",") if hosts else [])):
         raise ConfigError("The port of a PostgreSQL URL is a number, as in postgresql://host:5432/spillgate.")
-    schema = options.get("schema", "spillgate")
+    schema = given.get("schema", "spillgate")
     if _SCHEMA.fullmatch(schema) is None or schema.startswith("pg_"):
         raise ConfigError("schema of a PostgreSQL URL has lowercase letters, digits and underscores.")
-    if (mode := options.get("sslmode", "prefer")) not in _MODES:
+    if (mode := given.get("sslmode", "prefer")) not in _MODES:
         raise ConfigError(f"sslmode of a PostgreSQL URL is one of {', '.join(_MODES)}, not {mode!r}.")
-    if (prepared := options.get("prepared", "true")) not in ("true", "false"):
-        raise ConfigError("prepared of a PostgreSQL URL is true or false.")
-    given = urlencode({name: options[name] for name in (*_TLS, "host") if name in options})
+    passed_on = urlencode({name: given[name] for name in (*_TLS, "host") if name in given})
     return PostgresUrl(
-        urlunsplit(("postgresql", parts.netloc, parts.path, given, "")),
-        f"postgresql://{hosts or options['host']}/{database}",
+        urlunsplit(("postgresql", parts.netloc, parts.path, passed_on, "")),
+        f"postgresql://{hosts or given['host']}/{database}",
         schema,
-        _count(options),
-        _seconds(options.get("timeout")),
-        prepared == "true",
+        options.number("max_connections", MAX_CONNECTIONS, 1, 10_000),
+        options.timeout(),
+        options.is_true("prepared", "true"),
         "," in hosts,
     )
 
@@ -86,24 +81,3 @@ def _is_address(text: str) -> bool:
         return bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         return False
-
-
-def _count(options: dict[str, str]) -> int:
-    text = options.get("max_connections", str(MAX_CONNECTIONS))
-    if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= 10_000):
-        raise ConfigError("max_connections of a PostgreSQL URL is a number from 1 to 10000.")
-    return int(text)
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not _SHORTEST <= seconds <= _LONGEST:
-        raise ConfigError(
-            f"timeout of a PostgreSQL URL is a number of seconds from {_SHORTEST} to {_LONGEST}."
-        )
-    return seconds

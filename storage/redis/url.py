@@ -22,7 +22,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import ConnectionPool, SSLConnection
@@ -31,14 +31,13 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 
-from domain.errors import ConfigError, unknown_key
+from domain.errors import ConfigError
 from storage.base import bounded
+from storage.base.url_options import UrlOptions, known_options_of
 
 Topology = Literal["single", "sentinel", "cluster"]
 HostPort = tuple[str, int]
 MAX_CONNECTIONS = 64
-_SHORTEST, _LONGEST = 0.1, 60
-"""Seconds of an operation."""
 
 _KINDS: dict[str, Topology] = {
     "redis": "single",
@@ -90,11 +89,8 @@ def parse_redis_url(url: str) -> RedisUrl:
     kind = _KINDS.get(parts.scheme)
     if kind is None:
         raise ConfigError(f"A Redis URL starts with one of {', '.join(f'{name}://' for name in _KINDS)}.")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for name in sorted({*options, *filter(None, [parts.fragment])} - _OPTIONS[kind]):
-        # The name may be a part of the password: it is not repeated.
-        rule = unknown_key(name, sorted(_OPTIONS[kind]))
-        raise ConfigError(f"Options of {parts.scheme}://: {rule}. In a password, ? is %3F and # is %23.")
+    options = known_options_of(parts, "a Redis URL", _OPTIONS[kind])
+    given = options.given
     login, _, addresses = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     service, db = _path(parts.path, kind)
@@ -106,13 +102,13 @@ def parse_redis_url(url: str) -> RedisUrl:
         db,
         service,
         _credentials(user, password),
-        _credentials(options.get("sentinel_username", ""), options.get("sentinel_password", "")),
-        _tls(options, parts.scheme == "rediss" or _truth(options, "tls", "false")),
-        _count(options, "max_connections", MAX_CONNECTIONS, 1, 10_000),
-        _truth(options, "allow_eviction", "false"),
-        _truth(options, "wait_aof", "true"),
-        _count(options, "wait_replicas", 1 if kind == "sentinel" else 0, 0, 100),
-        _seconds(options.get("timeout")),
+        _credentials(given.get("sentinel_username", ""), given.get("sentinel_password", "")),
+        _tls(options, parts.scheme == "rediss" or options.is_true("tls", "false")),
+        options.number("max_connections", MAX_CONNECTIONS, 1, 10_000),
+        options.is_true("allow_eviction", "false"),
+        options.is_true("wait_aof", "true"),
+        options.number("wait_replicas", 1 if kind == "sentinel" else 0, 0, 100),
+        options.timeout(),
     )
 
 
@@ -184,38 +180,12 @@ def _path(path: str, kind: Topology) -> tuple[str, int]:
     return unquote(service), int(db or 0)
 
 
-def _tls(options: dict[str, str], wanted: bool) -> dict[str, Any] | None:
-    tls: dict[str, Any] = {name: value for name, value in options.items() if name in _TLS}
+def _tls(options: UrlOptions, wanted: bool) -> dict[str, Any] | None:
+    tls: dict[str, Any] = {name: value for name, value in options.given.items() if name in _TLS}
     if tls and not wanted:
         raise ConfigError("ssl_ options need TLS: rediss://, or tls=true for sentinel and cluster.")
     if tls.get("ssl_cert_reqs", "required") not in ("required", "none"):
         raise ConfigError("ssl_cert_reqs is required or none.")
     if "ssl_check_hostname" in tls:
-        tls["ssl_check_hostname"] = _truth(options, "ssl_check_hostname", "")
+        tls["ssl_check_hostname"] = options.is_true("ssl_check_hostname", "")
     return tls if wanted else None
-
-
-def _truth(options: dict[str, str], name: str, default: str) -> bool:
-    text = options.get(name, default).lower()
-    if text not in ("true", "false", "1", "0", "yes", "no"):
-        raise ConfigError(f"{name} of a Redis URL is true or false.")
-    return text in ("true", "1", "yes")
-
-
-def _count(options: dict[str, str], name: str, default: int, least: int, most: int) -> int:
-    text = options.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 6 and least <= int(text) <= most):
-        raise ConfigError(f"{name} of a Redis URL is a number from {least} to {most}.")
-    return int(text)
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not _SHORTEST <= seconds <= _LONGEST:
-        raise ConfigError(f"timeout of a Redis URL is a number of seconds from {_SHORTEST} to {_LONGEST}.")
-    return seconds

@@ -105,7 +105,7 @@ async def test_a_root_and_a_ledger_belong_to_one_process(tmp_path: Path) -> None
         ("postgresql://u:hunter2@host:port/ledger", "port of a PostgreSQL URL is a number"),
         ("postgresql://u:hun#ter2@host/ledger", "ends with the name of a database|is not known here"),
         ("postgresql://host/ledger?sslmode=on", "sslmode of a PostgreSQL URL is one of disable"),
-        ("postgresql://host/ledger?prepared=no", "prepared of a PostgreSQL URL is true or false"),
+        ("postgresql://host/ledger?prepared=never", "prepared of a PostgreSQL URL is true or false"),
         ("postgresql://host/ledger?schema=Ours", "schema of a PostgreSQL URL has lowercase letters"),
         ("postgresql://host/ledger?timeout=0", "timeout of a PostgreSQL URL is a number of seconds"),
         ("postgresql://host/ledger?max_connections=0", "max_connections of a PostgreSQL URL"),
