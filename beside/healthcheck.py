@@ -20,9 +20,21 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="spillgate healthcheck", description="Exit 0 if a running service is ready, else 1."
     )
-    parser.add_argument("--host", help="as SPILLGATE_HOST", default=os.environ.get("SPILLGATE_HOST"))
-    parser.add_argument("--port", help="as SPILLGATE_PORT", default=os.environ.get("SPILLGATE_PORT"))
-    parser.add_argument("--uds", help="as SPILLGATE_UDS", default=os.environ.get("SPILLGATE_UDS"))
+    parser.add_argument(
+        "--host",
+        help="address of the service (default: SPILLGATE_HOST)",
+        default=os.environ.get("SPILLGATE_HOST"),
+    )
+    parser.add_argument(
+        "--port",
+        help="port of the service (default: SPILLGATE_PORT)",
+        default=os.environ.get("SPILLGATE_PORT"),
+    )
+    parser.add_argument(
+        "--uds",
+        help="Unix socket of the service (default: SPILLGATE_UDS)",
+        default=os.environ.get("SPILLGATE_UDS"),
+    )
     options = parser.parse_args(arguments)
     host, port = options.host or "127.0.0.1", options.port or "8377"
     if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):

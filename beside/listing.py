@@ -39,7 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"spillgate {name}", description=COMMANDS[name].description)
     if name == "cat":
         parser.add_argument(
-            "handle", help=f"that of the result, or {LAST}; #lines=, #pattern= or #query= behind it: a part"
+            "handle",
+            help=f"handle of the result, or {LAST}; with #lines=, #pattern= or #query= appended, a part",
         )
         parser.add_argument(
             "--path",
@@ -47,9 +48,13 @@ def main(arguments: Sequence[str]) -> int:
             help="print the file that holds the bytes, if it is on this machine",
         )
     else:
-        parser.add_argument("--session", help="only that session (SPILLGATE_SESSION)")
+        parser.add_argument(
+            "--session", help="list only the results of one session (default: SPILLGATE_SESSION)"
+        )
     if name == "ls":
-        parser.add_argument("--limit", type=int, default=20, help="the most results to list (20)")
+        parser.add_argument(
+            "--limit", type=int, default=20, help="how many results to list at most (default: 20)"
+        )
     options = parser.parse_args(arguments[1:])
     try:
         with closing(ServiceClient.from_environment()) as service:

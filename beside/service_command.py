@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="spillgate service", description="Start and stop the service that hooks and relays start."
     )
     parser.add_argument(
-        "action", choices=tuple(_ACTIONS), help="`start` has the service listen at a port, too"
+        "action", choices=tuple(_ACTIONS), help="`start` also has the service listen at a port"
     )
     options = parser.parse_args(arguments)
     try:

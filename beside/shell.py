@@ -34,10 +34,10 @@ _SHOWN_BYTES = 12_288
 _LINE = re.compile(r"\d+[:-]")
 """How a line begins in an answer of `grep` and `lines`."""
 
-_HANDLE = f"as the message that replaced the result gave it, or {LAST}"
+_HANDLE = f"handle of the result, as the message in its place gave it; or {LAST}, the newest"
 _WHERE = (
-    "Asks the service at SPILLGATE_URL, else the user's own, which is started where none runs; with the key "
-    "SPILLGATE_KEY if that is set."
+    "Asks the service at SPILLGATE_URL. Without that setting, asks the user's own service, and starts it if "
+    "it does not run. Sends the key SPILLGATE_KEY, if it is set."
 )
 
 
@@ -55,26 +55,28 @@ def main(arguments: Sequence[str]) -> int:
 def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     if name == "pipe":
         parser.add_argument(
-            "--tool", help="the tool that returned it (execute_shell)", default="execute_shell"
+            "--tool",
+            help="the tool that returned the result (default: execute_shell)",
+            default="execute_shell",
         )
-        parser.add_argument("--session", help="as SPILLGATE_SESSION")
+        parser.add_argument("--session", help="session of the result; overrides SPILLGATE_SESSION")
         return
     parser.add_argument("handle", help=_HANDLE)
     if name == "ask":
         parser.add_argument(
             "extract", metavar="question", help="what you look for, in words that the data may hold"
         )
-        parser.add_argument("--mode", help="auto, full-chunked, read-grep, retrieve or truncate (auto)")
+        parser.add_argument("--mode", help="auto (default), full-chunked, read-grep, retrieve or truncate")
     elif name == "grep":
         parser.add_argument("pattern", help="a regular expression (RE2)")
-        parser.add_argument("--context", type=int, help="lines around each match")
-        parser.add_argument(
-            "--ignore-case", action="store_true", default=None, help="ignore upper and lower case"
-        )
-        parser.add_argument("--offset", type=int, help="the first match to show, counted from 1")
+        parser.add_argument("--context", type=int, help="lines to show before and after each match")
+        parser.add_argument("--ignore-case", action="store_true", default=None, help="ignore letter case")
+        parser.add_argument("--offset", type=int, help="number of the first match to show, from 1")
     elif name == "lines":
-        parser.add_argument("lines", help="120-180, or 120, or -40 for the last 40")
-        parser.add_argument("limit", type=int, nargs="?", help="how many lines from the first one on")
+        parser.add_argument("lines", help="120-180; or 120; or -40 for the last 40")
+        parser.add_argument(
+            "limit", type=int, nargs="?", help="how many lines to print, if only the first is given"
+        )
     else:
         parser.add_argument("query", help="SQL over the table data (SELECT or WITH …), else JMESPath")
 

@@ -16,9 +16,9 @@ def main(arguments: Sequence[str]) -> int:
     """Exit status 1 if no service can be started. Raises ConfigError."""
     parser = argparse.ArgumentParser(
         prog="spillgate ui",
-        description="Open the dashboard in a browser. The service is started where none listens at a port.",
+        description="Open the dashboard in a browser. If no service listens at a port, one is started.",
     )
-    parser.add_argument("--no-browser", action="store_true", help="print its address alone")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
     options = parser.parse_args(arguments)
     try:
         page = f"{_url()}/ui"

@@ -42,12 +42,24 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a transcript, or a folder of them"
     )
-    command.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
-    command.add_argument("--max-bytes", dest="caps", metavar="N[,N…]", help="size caps to compare")
-    command.add_argument("--model", help="the model whose prices to use, instead of those in the transcripts")
-    command.add_argument("--format", choices=tuple(FORMATS), help="read every file as this (recognised)")
-    command.add_argument("--report", type=Path, metavar="FILE", help="write FILE.html or FILE.json too")
-    command.add_argument("--show", action="store_true", help="name literals that were used and not shown")
+    command.add_argument(
+        "--policy", dest="policy_file", type=Path, help="policy file; overrides SPILLGATE_POLICY_FILE"
+    )
+    command.add_argument(
+        "--max-bytes", dest="caps", metavar="N[,N…]", help="size caps in bytes to compare, such as 8192,16384"
+    )
+    command.add_argument(
+        "--model", help="use this model's prices, not those of the models in the transcripts"
+    )
+    command.add_argument(
+        "--format", choices=tuple(FORMATS), help="format of every file (default: recognised for each)"
+    )
+    command.add_argument(
+        "--report", type=Path, metavar="FILE", help="also write a report, FILE.html or FILE.json"
+    )
+    command.add_argument(
+        "--show", action="store_true", help="print the names and numbers that were used and not shown"
+    )
     return command
 
 

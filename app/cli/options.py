@@ -51,18 +51,20 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_address(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--host", help="as SPILLGATE_HOST")
-    command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
-    command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
+    command.add_argument("--host", help="address to listen on; overrides SPILLGATE_HOST")
+    command.add_argument("--port", type=int, help="port to listen on; overrides SPILLGATE_PORT")
+    command.add_argument("--uds", type=Path, help="Unix socket to listen on; overrides SPILLGATE_UDS")
     # For a service that a command starts: `beside.embedded`.
     command.add_argument("--until-idle", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:
-    check.add_argument("--tool", help="show the policy for this tool, and who set each key")
+    check.add_argument("--tool", help="show the policy for this tool, and what set each key")
     check.add_argument("--model", help="show what is known of this model")
-    check.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
-    check.add_argument("--json", action="store_true", help="all of it as JSON")
+    check.add_argument(
+        "--policy", dest="policy_file", type=Path, help="policy file; overrides SPILLGATE_POLICY_FILE"
+    )
+    check.add_argument("--json", action="store_true", help="print everything as JSON")
 
 
 def _add_nothing(command: argparse.ArgumentParser) -> None:
@@ -71,12 +73,16 @@ def _add_nothing(command: argparse.ArgumentParser) -> None:
 
 def _add_try(trial: argparse.ArgumentParser) -> None:
     trial.add_argument("file", help="the result; - for stdin")
-    trial.add_argument("--tool", help="the tool that returned it (read_file; for stdin execute_shell)")
-    trial.add_argument("--arguments", help="what the tool was given, as JSON (the file's path)")
+    trial.add_argument(
+        "--tool", help="the tool that returned the result (default: read_file; for stdin execute_shell)"
+    )
+    trial.add_argument("--arguments", help="the arguments of the tool, as JSON (default: the file's path)")
     trial.add_argument("--model", help="count tokens as this model does")
-    trial.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
-    trial.add_argument("--profile", help="under this profile instead of the policy in force")
-    trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
+    trial.add_argument(
+        "--policy", dest="policy_file", type=Path, help="policy file; overrides SPILLGATE_POLICY_FILE"
+    )
+    trial.add_argument("--profile", help="use this profile instead of the policy in force")
+    trial.add_argument("--show", metavar="OUTCOME", help="also print the text of this outcome, or of `all`")
 
 
 def _add_keys(keys: argparse.ArgumentParser) -> None:
@@ -84,23 +90,39 @@ def _add_keys(keys: argparse.ArgumentParser) -> None:
     new = actions.add_parser("new", help="make a key, and print it once")
     new.add_argument("tenant")
     new.add_argument(
-        "--role", choices=("agent", "reveal", "metrics", "admin"), default="agent", help="(agent)"
+        "--role",
+        choices=("agent", "reveal", "metrics", "admin"),
+        default="agent",
+        help="what the key may do (default: agent)",
     )
-    new.add_argument("--name", default="", help="stands for the key in logs")
-    new.add_argument("--expires", default="", metavar="DATE", help="such as 2027-01-31, in UTC")
+    new.add_argument("--name", default="", help="name of the key in logs and in `keys list`")
     new.add_argument(
-        "--out", metavar="FILE", type=Path, help="write the key into a new file, do not print it"
+        "--expires",
+        default="",
+        metavar="DATE",
+        help="when the key expires, in UTC: 2027-01-31 (at 00:00) or 2027-01-31T12:00Z",
     )
-    listed = actions.add_parser("list", help="show what the file says of each key")
+    new.add_argument(
+        "--out", metavar="FILE", type=Path, help="write the key into this new file instead of printing it"
+    )
+    listed = actions.add_parser("list", help="list the keys with tenant, role, name and expiry")
     revoke = actions.add_parser("revoke", help="remove a key")
-    rotate = actions.add_parser("rotate", help="make a key in place of another, which expires a while later")
-    rotate.add_argument("--hours", type=float, default=24.0, help="until the old key expires (24)")
+    rotate = actions.add_parser("rotate", help="make a new key; the old one expires some hours later")
+    rotate.add_argument(
+        "--hours", type=float, default=24.0, help="hours until the old key expires (default: 24)"
+    )
     for action in (new, listed, revoke, rotate):
         action.add_argument(
-            "--file", dest="api_keys_file", metavar="FILE", type=Path, help="as SPILLGATE_API_KEYS_FILE"
+            "--file",
+            dest="api_keys_file",
+            metavar="FILE",
+            type=Path,
+            help="file of keys; overrides SPILLGATE_API_KEYS_FILE",
         )
     for action in (revoke, rotate):
-        action.add_argument("key", metavar="NAME", help="the key's name, or the digits that `list` shows")
+        action.add_argument(
+            "key", metavar="NAME", help="name of the key, or the digits that `keys list` shows"
+        )
 
 
 def _add_ledger(ledger: argparse.ArgumentParser) -> None:
@@ -108,8 +130,8 @@ def _add_ledger(ledger: argparse.ArgumentParser) -> None:
     about = "copy the ledger of the settings into an empty PostgreSQL, and compare the sums"
     copy = actions.add_parser("copy", help=about, description=f"{about.capitalize()}.")
     target = copy.add_mutually_exclusive_group(required=True)
-    target.add_argument("--to", metavar="URL", help="as SPILLGATE_LEDGER_URL")
-    target.add_argument("--to-file", metavar="FILE", type=Path, help="a file that holds it")
+    target.add_argument("--to", metavar="URL", help="URL of the PostgreSQL to copy into")
+    target.add_argument("--to-file", metavar="FILE", type=Path, help="file that holds that URL")
 
 
 class ServiceCommand(NamedTuple):

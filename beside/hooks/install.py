@@ -112,12 +112,16 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "action",
         choices=SETTING_UP,
-        help="add to, remove from or find in its settings",
+        help="add the hook to the agent's settings, remove it, or test it",
     )
     parser.add_argument("client", nargs="?", help=f"one of {', '.join(PLANS)}")
-    parser.add_argument("--all", action="store_true", help="every agent that is found here")
-    parser.add_argument("--project", action="store_true", help="the project in this folder, not the user")
-    parser.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
+    parser.add_argument("--all", action="store_true", help="every agent that is installed on this machine")
+    parser.add_argument(
+        "--project",
+        action="store_true",
+        help="change the settings of the project in this folder, not those of the user",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show the change, but write nothing")
     options = parser.parse_args(arguments)
     if options.all == bool(options.client):
         parser.error("name one client, or --all")

@@ -59,7 +59,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--name",
         default="",
-        help="the server's name in the client's settings: messages then name the tool so",
+        help="the server's name in the client's settings, by which messages name the tool",
     )
     parser.add_argument("--url", help="an MCP server over streamable HTTP, instead of a command")
     parser.add_argument(
@@ -67,10 +67,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="'NAME: VALUE'",
-        help="to send to the URL, repeatable",
+        help="header to send to the URL; may be repeated",
     )
     parser.add_argument(
-        "--tools", action="store_true", help="no server: offer the tools that ask about stored results"
+        "--tools",
+        action="store_true",
+        help="without a server: offer only the tools that ask about stored results",
     )
     parser.add_argument(
         "--embedded",

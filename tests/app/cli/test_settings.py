@@ -219,12 +219,12 @@ def test_a_url_file_that_cannot_be_read_refuses_to_start(
     ("command", "says"),
     [
         ([], ["serve until stopped", "`spillgate check-config` shows them all."]),
-        (["serve"], ["Serve until stopped.", "as SPILLGATE_PORT"]),
+        (["serve"], ["Serve until stopped.", "overrides SPILLGATE_PORT"]),
         (
             ["ask"],
             [
                 "Ask a question about a stored result.",
-                "at SPILLGATE_URL, else the user's own",
+                "at SPILLGATE_URL. Without that setting, asks the user's own service",
             ],
         ),
         (["hook"], ["usage: spillgate hook CLIENT", "spillgate hook install|uninstall|status CLIENT"]),
