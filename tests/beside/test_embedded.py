@@ -18,7 +18,7 @@ import pytest
 
 from app.operations.idle import IdleWatch
 from tests.app.doors.payloads import LARGE, changed, payload
-from tests.faults.forking import ROOT
+from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Services
 from tests.redis_server import free_port
 
@@ -36,19 +36,26 @@ class User:
     def run(
         self,
         *arguments: str,
-        program: tuple[str, ...] = ("-m", "beside.main"),
+        program: tuple[str, ...] = (),
         stdin: Any = "",
         **settings: str,
     ) -> "subprocess.CompletedProcess[str]":
-        """Returns when stdout and stderr have ended: a service must not hold them open."""
+        """A `program` runs in an interpreter of its own, and until stdout and stderr have ended: a service
+        must not hold them open."""
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT)}
         environment |= {"SPILLGATE_HOOK_TIMEOUT_MS": "60000"}
         environment |= {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
+        given = stdin if isinstance(stdin, str) else json.dumps(stdin)
+        if not program:
+            environment.setdefault("SPILLGATE_AUTO_START", "true")
+            done = run(("-m", "beside.main", *arguments), environment, given.encode(), self.home)
+            texts = done.stdout.decode(), done.stderr.decode()
+            return subprocess.CompletedProcess(done.args, done.returncode, *texts)
         return subprocess.run(
             [sys.executable, *program, *arguments],
             env=environment,
             cwd=self.home,
-            input=stdin if isinstance(stdin, str) else json.dumps(stdin),
+            input=given,
             capture_output=True,
             text=True,
             timeout=100,

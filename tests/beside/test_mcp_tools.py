@@ -1,28 +1,16 @@
 """`spillgate mcp --tools`: the model's tools over stdin and stdout, with a service that it starts."""
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 from tests.beside.relay_client import STATELESS
 from tests.beside.test_embedded import User, handle_in, user  # noqa: F401
-from tests.faults.forking import ROOT
 
 
 def answers(user: User, *messages: Any, **settings: str) -> tuple[dict[Any, Any], str]:  # noqa: F811
     """By their ids; and what was written to stderr."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(user.home), "PYTHONPATH": str(ROOT)}
-    environment |= {f"SPILLGATE_{key.upper()}": one for key, one in settings.items()}
-    done = subprocess.run(
-        [sys.executable, "-m", "beside.main", "mcp", "--tools"],
-        env=environment,
-        input="".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    sent = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
+    done = user.run("mcp", "--tools", stdin=sent, **settings)
     assert done.returncode == 0, done.stderr
     return {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}, done.stderr
 

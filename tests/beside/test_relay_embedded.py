@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -12,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.beside.relay_client import HANDLE, ROOT, SCRIPTED, RelayClient
+from tests.beside.relay_client import HANDLE, SCRIPTED, RelayClient
+from tests.faults.forking import run
 from tests.faults.service_process import Services
 from tests.redis_server import free_port
 
@@ -95,16 +95,9 @@ def test_every_tool_and_the_shell_reach_the_embedded_service(place: Path) -> Non
         ):
             answer = relay.tool(tool, handle=handle[0], **arguments)
             assert found in answer["content"][0]["text"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        environment["SPILLGATE_STORAGE_URL"] = f"disk://{place / 'state'}"
-        asked = subprocess.run(
-            [sys.executable, "-m", "beside.main", "grep", handle[0], "name 1234"],
-            env=environment,
-            cwd=ROOT,
-            capture_output=True,
-            check=True,
-        )
-        assert b"name 1234" in asked.stdout
+        environment = {**os.environ, "SPILLGATE_STORAGE_URL": f"disk://{place / 'state'}"}
+        asked = run(("-m", "beside.main", "grep", handle[0], "name 1234"), environment, b"")
+        assert (asked.returncode, b"name 1234" in asked.stdout) == (0, True)
 
 
 def test_with_a_store_in_use_or_a_wrong_setting_the_model_gets_a_part(place: Path) -> None:

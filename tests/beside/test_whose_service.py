@@ -32,7 +32,7 @@ from tests.beside.squatter import (
     beside_a_squatter,
 )
 from tests.counts import FULL
-from tests.faults.forking import ROOT
+from tests.faults.forking import ROOT, run
 from tests.faults.service_process import SERVE, Service, Services
 from tests.started_services import end_services
 
@@ -68,14 +68,12 @@ class User:
     def run(self, command: list[str], stdin: str = "", **settings: str) -> str:
         """What it printed, stderr too."""
         given = {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
+        given = {**self.environment, **given}
+        if command[0] == sys.executable:
+            forked = run(tuple(command[1:]), given, stdin.encode(), self.home)
+            return (forked.stdout + forked.stderr).decode()
         done = subprocess.run(
-            command,
-            input=stdin,
-            env={**self.environment, **given},
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            timeout=60,
+            command, input=stdin, env=given, cwd=self.home, capture_output=True, text=True, timeout=60
         )
         return done.stdout + done.stderr
 

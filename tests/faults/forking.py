@@ -30,6 +30,7 @@ def start_process(
     output: Path,
     errors: Path | None = None,
     stdin: Path | None = None,
+    cwd: Path = ROOT,
 ) -> ForkServerProcess:
     """`command` is what would follow `python`: a path, `-m` and a module, or `-c` and code; and arguments.
     What it prints goes to the file or FIFO `output`; what it prints to standard error to `errors`, if that is
@@ -43,26 +44,30 @@ def start_process(
         if library := clock_library():
             patch.setenv("LD_PRELOAD", str(library))
         forkserver.ensure_running()
-    process = _context.Process(target=_run, args=(command, environment, files), daemon=True)
+    process = _context.Process(target=_run, args=(command, environment, files, cwd), daemon=True)
     process.start()
     return process
 
 
-def run(command: tuple[str, ...], environment: dict[str, str], stdin: bytes) -> CompletedProcess[bytes]:
+def run(
+    command: tuple[str, ...], environment: dict[str, str], stdin: bytes, cwd: Path = ROOT
+) -> CompletedProcess[bytes]:
     """Runs a command like subprocess.run, with `stdin` in a file."""
     with tempfile.TemporaryDirectory() as place:
         given, output, errors = (Path(place, name) for name in ("input", "output", "errors"))
         given.write_bytes(stdin)
-        process = start_process(command, environment, output, errors, given)
+        process = start_process(command, environment, output, errors, given, cwd)
         process.join()
         assert process.exitcode is not None
         return CompletedProcess(command, process.exitcode, output.read_bytes(), errors.read_bytes())
 
 
-def _run(command: tuple[str, ...], environment: dict[str, str], files: dict[int, Path | None]) -> None:
+def _run(
+    command: tuple[str, ...], environment: dict[str, str], files: dict[int, Path | None], cwd: Path
+) -> None:
     # The server that forks ignores an ImportError: here it is raised.
     import_module("tests.faults.preloaded")
-    os.chdir(ROOT)
+    os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
     follow_moved_clock()
