@@ -261,24 +261,25 @@ async def test_what_duckdb_tells_of_itself_holds_no_path_and_no_secret(
 async def test_a_query_that_would_not_end_or_takes_all_memory_is_stopped() -> None:
     queries = Queries()
     every = lines(COSTLY)
-    for sql in every if FULL else (every[0], every[3], every[4], every[9]):
+    for sql in every if FULL else (every[0], every[4]):
         said = await told(queries, sql)
         assert said.startswith("refused: The query takes more "), sql
         assert await is_alive(queries), sql
     await queries.aclose()
 
 
-@pytest.mark.parametrize("sql", ["SELECT pg_sleep(100)", "SELECT sleep_ms(100000)", "SELECT PG_SLEEP(9)"])
-async def test_no_query_waits(sql: str) -> None:
+async def test_no_query_waits() -> None:
     queries = Queries()
-    with anyio.fail_after(20):
-        assert (await told(queries, sql)).startswith("refused: A query can only read")
+    with anyio.fail_after(60):
+        for sql in ("SELECT pg_sleep(100)", "SELECT sleep_ms(100000)", "SELECT PG_SLEEP(90)"):
+            assert (await told(queries, sql)).startswith("refused: A query can only read"), sql
     await queries.aclose()
 
 
 DEEP = {
     "sums": "SELECT " + "+".join(["1"] * 2000),
-    "brackets": "SELECT " + "(" * 2000,
+    # DuckDB's parser takes a time that grows with the square of their number.
+    "brackets": "SELECT " + "(" * (2000 if FULL else 700),
     "negations": "SELECT " + "NOT " * 1000 + "true",
     "queries": "SELECT * FROM " + "(SELECT * FROM " * 200 + "data" + ")" * 200,
     "cases": "SELECT " + "CASE WHEN true THEN " * 170 + "1" + " END" * 170,
@@ -292,10 +293,10 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("sql", DEEP.values(), ids=DEEP)
 @pytest.mark.usefixtures("unhurried")
-async def test_a_statement_that_is_nested_deeply_ends_no_service(sql: str) -> None:
+async def test_a_statement_that_is_nested_deeply_ends_no_service() -> None:
     queries = Queries()
-    await told(queries, sql)
-    assert await is_alive(queries)
+    for name, sql in DEEP.items():
+        await told(queries, sql)
+        assert await is_alive(queries), name
     await queries.aclose()
