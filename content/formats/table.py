@@ -659,21 +659,15 @@ def _is_year_above(first: Sequence[str], column: int, sample: Sequence[Sequence[
 
 
 def unique_names(header: Sequence[str]) -> list[str]:
-    """Returns a unique name for each column."""
-    names = (" ".join(cell.split()) or f"column_{number}" for number, cell in enumerate(header, 1))
-    return unique(names, {MORE})
-
-
-def unique(names: Iterable[str], taken: Iterable[str] = (), fold: Callable[[str], str] = str) -> list[str]:
-    """The names; a repeated one gets the number of its column. Names are equal if `fold` makes them equal."""
-    folded = set(taken)
-    unique_names = []
-    for number, name in enumerate(names, 1):
-        while fold(name) in folded:
+    """Returns a name for each column; a repeated one gets the number of its column."""
+    taken, names = {MORE}, list[str]()
+    for number, cell in enumerate(header, 1):
+        name = " ".join(cell.split()) or f"column_{number}"
+        while name in taken:
             name = f"{name}_{number}"
-        folded.add(fold(name))
-        unique_names.append(name)
-    return unique_names
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 def _plain_numbers(rows: Iterable[Sequence[str]], width: int) -> set[int]:

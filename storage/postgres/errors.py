@@ -1,13 +1,11 @@
 """Translates what asyncpg raises. No error repeats a text of the server, which may quote values."""
 
-import errno
-import os
-import socket
 import ssl
 
 import asyncpg
 
 from domain.errors import InvalidField, StorageError, StoreFull, StoreUnavailable
+from storage.base.system_errors import system_fact
 
 DRIVER_ERRORS = (
     asyncpg.PostgresError,
@@ -91,10 +89,6 @@ def _translated(error: BaseException) -> StorageError:
 def _fact(error: BaseException) -> str:
     if isinstance(error, asyncpg.PostgresError):
         return f"{type(error).__name__} {error.sqlstate}"
-    if isinstance(error, socket.gaierror):
-        return "name resolution failed"
-    if isinstance(error, ssl.SSLError):
-        return error.reason or "TLS failed"
-    if isinstance(error, OSError) and (number := error.errno or 0) in errno.errorcode:
-        return f"{errno.errorcode[number]} ({os.strerror(number)})"
+    if fact := system_fact(error):
+        return fact
     return "timed out" if isinstance(error, TimeoutError) else type(error).__name__

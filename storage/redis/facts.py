@@ -1,11 +1,7 @@
 """What a Redis server reports: errors (out of memory is 507), durability, eviction, the schema of its
 keys."""
 
-import errno
-import os
 import re
-import socket
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +22,7 @@ from domain import __version__
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 from domain.results import Durability
 from storage.base.schema import Schema, refusal
+from storage.base.system_errors import system_fact
 from storage.redis.keys import SCHEMA_KEY
 
 _FIRST_WAITAOF = (7, 2)
@@ -159,13 +156,8 @@ def _fact(error: BaseException) -> str:
     names: list[str] = []
     below: BaseException | None = error
     while below is not None:
-        if isinstance(below, socket.gaierror):
-            return "name resolution failed"
-        # First: it is an OSError, whose number is that of OpenSSL.
-        if isinstance(below, ssl.SSLError):
-            return below.reason or "TLS failed"
-        if isinstance(below, OSError) and (number := below.errno or 0) in errno.errorcode:
-            return f"{errno.errorcode[number]} ({os.strerror(number)})"
+        if fact := system_fact(below):
+            return fact
         if isinstance(below, RedisTimeout | TimeoutError):
             names.append("timed out")
         # The driver takes the code off the text of an error that it has a class for.
