@@ -48,9 +48,7 @@ def main(arguments: Sequence[str]) -> int:
             help="print the file that holds the bytes, if it is on this machine",
         )
     else:
-        parser.add_argument(
-            "--session", help="list only the results of one session (default: SPILLGATE_SESSION)"
-        )
+        parser.add_argument("--session", help="only one session (default: SPILLGATE_SESSION)")
     if name == "ls":
         parser.add_argument(
             "--limit", type=int, default=20, help="how many results to list at most (default: 20)"
