@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.errors import BadQuery, QueryTooCostly
-from extraction import query_child
+from extraction import query_child, query_tables
+from extraction.query_tables import confine, connect
 from extraction.query_terms import DataQuery
 from tests.app.answering.test_query import CSV, NDJSON, ROWS, keep
 
@@ -280,8 +281,13 @@ REFUSED = {
 }
 
 
-async def test_what_does_not_read_is_refused_in_two_sentences(client: httpx.AsyncClient) -> None:
-    handle = await keep(client, NDJSON)
+async def test_what_does_not_read_is_refused_in_two_sentences(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_tables, "connect", connect)
+    monkeypatch.setattr(query_tables, "confine", confine)
+    # Of these bytes no unconfined tables are kept.
+    handle = await keep(client, f"{NDJSON}\n")
     for sql, said in REFUSED.items():
         answer = await client.get(f"/results/{handle}/query", params={"expression": sql})
         problem = answer.json()
