@@ -220,12 +220,12 @@ ROWS: dict[str, Callable[..., Awaitable[None]]] = {
     "numbers in what a coding agent shows": test_numbers_of_a_coding_agent_stay,
     "pictures, sounds and files in base64": test_bytes_in_base64_stay,
     "what an MCP server tells its client, not the model": test_the_relay_passes_what_is_not_for_the_model,
-    "results for which no service can be asked, or which it refuses": test_a_result_without_a_service_passes,
+    "results while the service is away, or that it refuses": test_a_result_without_a_service_passes,
     "passwords of plain words or with spaces": test_a_password_of_plain_words_stays,
     "secrets in base64, hexadecimal or percent-encoding": test_an_encoded_secret_stays,
     "a secret in parts, in several members or lines": test_a_secret_in_parts_stays_until_a_query_joins_them,
-    "a known key that a letter or digit touches in front, if it begins with letters alone (`xAIza…`), or "
-    "behind, if its rule wants an end": test_a_key_that_letters_touch_stays,
+    "a known key directly after a letter or digit, if it begins with letters only (`xAIza…`); or directly "
+    "before one, if its rule requires an end": test_a_key_that_letters_touch_stays,
     "the rest of a secret of more than 64 KiB, in a result of more than 256 KiB": test_a_long_secret_may_stay,
     "what matches a pattern that the policy file no longer has": test_a_pattern_that_is_gone_masks_nothing,
     "the files of a `disk:` store": test_the_bytes_of_a_disk_store_are_those_that_came,
