@@ -35,7 +35,15 @@ _OTHERS: list[psutil.Process] = []
 def of_queries() -> list[psutil.Process]:
     """The children that this test started: a service of other tests in this process may keep one."""
     children = [child for child in psutil.Process().children() if child not in _OTHERS]
-    return [child for child in children if "extraction.query_child" in child.cmdline()]
+    return list(filter(_runs_queries, children))
+
+
+def _runs_queries(child: psutil.Process) -> bool:
+    try:
+        return "extraction.query_child" in child.cmdline()
+    except psutil.NoSuchProcess:
+        # It ended, and nobody has waited for it yet.
+        return False
 
 
 @pytest.fixture(autouse=True)
