@@ -159,13 +159,13 @@ class Settings(BaseSettings):
         1_073_741_824,
         ge=0,
         description="Approximate bytes of one tenant's accounting and sessions; past it the oldest entries "
-        "are merged into sums; 0 = no quota.",
+        "are deleted, of which only sums stay; 0 = no quota.",
     )
     ledger_total_max_bytes: int = Field(
         0,
         ge=0,
         description="Approximate bytes of all tenants' accounting and sessions together; past it the oldest "
-        "entries of the largest tenants are merged into sums; 0 = no bound.",
+        "entries of the largest tenants are deleted, of which only sums stay; 0 = no bound.",
     )
     tenant_requests_per_second: float = Field(
         0.0,

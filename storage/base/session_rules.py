@@ -26,7 +26,7 @@ IDLE_MS = PERIOD_MS[GroupBy.HOUR]
 """An idle session may be deleted to make room for a new one. It is idle after this time without use, or after
 a quarter of the retention if that is shorter."""
 ROLLED_TO = 0.9
-"""The share of `ledger_max_bytes` that remains in use after the oldest entries were merged into sums."""
+"""The share of `ledger_max_bytes` that remains in use after the oldest entries were deleted."""
 IDLE_SHARE = 0.02
 """How many idle sessions are deleted at once, as a share of `max_sessions`."""
 SESSION_BYTES = 1024
@@ -130,7 +130,7 @@ def text_bytes(text: str | None) -> int:
 
 def is_admitted(entry: AccountingEntry) -> bool:
     """True for entries other than those of results: reading goes on past the quota of bytes. Their entries
-    are kept, and older entries are merged into sums to make room."""
+    are kept, and older entries are deleted to make room."""
     return entry.type is not EntryType.TOOL
 
 
