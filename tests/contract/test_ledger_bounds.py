@@ -163,24 +163,24 @@ async def test_at_its_bound_the_oldest_entries_go_into_sums(
 async def test_at_the_bound_of_all_tenants_the_largest_give_their_oldest_entries(
     open_bounded_ledger: OpenBounded, clock: FakeClock
 ) -> None:
-    ledger = await open_bounded_ledger(max_bytes=100_000, ledger_max_bytes=90_000)
+    ledger = await open_bounded_ledger(max_bytes=60_000, ledger_max_bytes=54_000)
     small = SessionKey("small", "one")
     await ledger.settle(charge(1, key=small))
     keys = [SessionKey(f"team-{number}", f"run-{number}") for number in range(6)]
-    for number in range(600):
+    for number in range(360):
         clock.advance(1)
         # The first team sends half of all.
         key = keys[0] if number % 2 else keys[number // 2 % 6]
         await ledger.settle(charge(1, key=key, entry=entry(key, clock.now)))
     usages = await ledger.usage()
-    assert sum(used.bytes for used in usages.values()) < 110_000
+    assert sum(used.bytes for used in usages.values()) < 66_000
     sizes = [usages[key.tenant].bytes for key in keys]
-    assert max(sizes) < 90_000
-    assert min(sizes) > 8_000
+    assert max(sizes) < 54_000
+    assert min(sizes) > 4_000
     assert len((await ledger.entries(EntryFilter("small"), 10, None)).entries) == 1
     for key in keys:
         found = await ledger.summary(EntryFilter(key.tenant), GroupBy.TYPE)
-        assert (found.total.entries, found.gaps) == (350 if key is keys[0] else 50, {})
+        assert (found.total.entries, found.gaps) == (210 if key is keys[0] else 30, {})
     first = await ledger.summary(EntryFilter("team-0"), GroupBy.SESSION_ID)
     assert set(first.gaps) == {Gap.BYTES}
 

@@ -13,10 +13,13 @@ from typing import Self
 
 import httpx
 
+from tests.counts import FULL
 from tests.faults.service_process import Service
 
 SESSIONS = 3
 PATIENCE_SECONDS = 120.0
+PAUSE_SECONDS = 0.0 if FULL else 0.02
+"""Of a writer between two results: else the load alone keeps the processors busy."""
 
 
 @dataclass
@@ -66,6 +69,7 @@ class Load:
                 tries += 1
                 await asyncio.sleep(0.05)
             self.retried += tries > 1 and call_id is not None
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def session(self, number: int) -> str:
         return f"{self.name}-{number % SESSIONS}"

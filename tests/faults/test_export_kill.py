@@ -14,7 +14,7 @@ from tests.faults.service_process import PATIENCE, SERVE, Services, service_with
 
 pytestmark = [pytest.mark.anyio, pytest.mark.repeated]
 
-LIVES = kills(4, 150)
+LIVES = kills(2, 150)
 SLOW = "an export that falls behind"
 
 

@@ -13,6 +13,7 @@ from tests.faults.service_process import Services, service_with
 pytestmark = pytest.mark.anyio
 
 ROWS = 350_000
+CITIES = ("Lima", "Oslo", "Rome")
 NOTE = "is what was left at the door, with a bell beside it"
 PATIENT = service_with("RUN_SECONDS=300")
 STREAMED_BYTES = 64 << 20
@@ -21,9 +22,7 @@ STREAMED_BYTES = 64 << 20
 
 async def test_40_mb_of_json_lines_are_queried_and_searched(services: Services, tmp_path: Path) -> None:
     lines = (
-        json.dumps(
-            {"id": n, "city": ("Lima", "Oslo", "Rome")[n % 3], "of": {"n": n % 7}, "note": f"{n} {NOTE}"}
-        )
+        f'{{"id": {n}, "city": "{CITIES[n % 3]}", "of": {{"n": {n % 7}}}, "note": "{n} {NOTE}"}}'
         for n in range(ROWS)
     )
     body = "\n".join(lines).encode()
@@ -46,9 +45,7 @@ async def test_40_mb_of_json_lines_are_queried_and_searched(services: Services, 
 
         sql = 'SELECT city, count(*) n, sum("of".n) s FROM data WHERE id < 300 GROUP BY city ORDER BY city'
         cities = [[n % 7 for n in range(at, 300, 3)] for at in range(3)]
-        rows = [
-            f"{name} | 100 | {sum(of)}" for name, of in zip(("Lima", "Oslo", "Rome"), cities, strict=True)
-        ]
+        rows = [f"{name} | 100 | {sum(of)}" for name, of in zip(CITIES, cities, strict=True)]
         assert (await asked(query=sql)).splitlines()[:4] == ["city | n | s", *rows]
         [child] = process.children()
         assert child.memory_info().rss < MEMORY_BYTES

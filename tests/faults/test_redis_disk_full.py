@@ -10,6 +10,7 @@ import pytest
 from tests.faults.calls import Call, Kept, read_back
 from tests.faults.service_process import PATIENT, Services
 from tests.redis_server import RedisServer
+from tests.small_disk import SMALL_DISK_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -21,6 +22,8 @@ async def test_redis_ends_on_a_full_disk_and_nothing_that_was_answered_is_lost(
     options = ("--auto-aof-rewrite-percentage", "0")
     server = RedisServer(small_disk / "redis", aof="always", options=options)
     server.start()
+    # What is left is soon full.
+    (small_disk / "filler").write_bytes(bytes(SMALL_DISK_BYTES * 5 // 8))
     try:
         service = await services.start(tmp_path, PATIENT, storage_url=server.url)
         async with service.client() as client:

@@ -24,6 +24,7 @@ REPLICAS = 4
 CALLS = 200
 TOKENS = 100
 LIMIT = 10_000
+LOOK_SECONDS = count(0.2, 0.02)
 WINDOW = {"context_window": LIMIT, "buffer_tokens": 0, "max_output_tokens": 0}
 
 
@@ -52,7 +53,7 @@ async def race(lines: Sequence[Streams], clients: Sequence[httpx.AsyncClient], r
     async def watch(client: httpx.AsyncClient) -> None:
         while not calling.done():
             await _look(client, run, found)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_SECONDS)
 
     await asyncio.gather(calling, *[watch(client) for client in clients])
     while not await _look(clients[0], run, found):
