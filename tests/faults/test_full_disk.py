@@ -179,7 +179,7 @@ async def test_on_an_ext4_that_the_service_filled_itself_every_session_can_be_en
     async with service.client() as client:
         assert (await client.put("/sessions/empty", json={})).status_code == 200
         sizes, number, refused = (13_000, 2_000), 0, 0
-        while refused < 40:
+        while refused < 20:
             names = range(number, number := number + 16)
             calls = [
                 Call(f"s-{name % 4}", text_of(f"{name}", sizes[refused >= 5]), f"{name}") for name in names
@@ -234,12 +234,12 @@ async def test_with_no_byte_left_models_ask_read_and_hand_on_and_it_is_told_once
 async def test_with_no_byte_left_every_session_can_be_ended(services: Services, small_disk: Path) -> None:
     service = await services.start(small_disk / "state")
     async with service.client() as client:
-        for number in range(200):
+        for number in range(100):
             assert (await client.put(f"/sessions/run-{number}", json={})).status_code == 200
         fill(small_disk)
         while not (await Call("full", SMALL).send(client)).json()["warnings"]:
             pass
-        for number in range(200):
+        for number in range(100):
             assert (await client.delete(f"/sessions/run-{number}")).status_code == 204
             assert (await client.get(f"/sessions/run-{number}")).status_code == 410
             if number < 3:
