@@ -1,6 +1,7 @@
 """What every Ledger keeps to: sums of days outlive their entries, and a summary says what it lacks."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from samples import ENTRY_RETENTION, KEY, START, TENANT, FakeClock, entry
@@ -20,9 +21,13 @@ BY_DAY = (GroupBy.TENANT, GroupBy.DAY, GroupBy.MODEL, GroupBy.KEY)
 
 
 async def fill(
-    ledger: Ledger, clock: FakeClock, days: int, sessions: list[SessionKey] = SESSIONS
+    ledger: Ledger,
+    clock: FakeClock,
+    days: int,
+    sessions: Sequence[SessionKey] = SESSIONS,
+    sweep_days: int = 1,
 ) -> list[AccountingEntry]:
-    """Entries of two tenants on each day, with a sweep each day. Those of the day before are gone."""
+    """Entries of two tenants on each day. A sweep every `sweep_days` days leaves none."""
     made = []
     for day in range(FIRST, FIRST + days):
         for place, key in enumerate(sessions):
@@ -33,14 +38,15 @@ async def fill(
             made.append(replace(one, key=f"key-{place % 2}", client="codex"))
             await ledger.append(made[-1])
         clock.now = (day + 1) * DAY_MS
-        await ledger.sweep()
+        if (clock.now // DAY_MS - FIRST) % sweep_days == 0:
+            await ledger.sweep()
     return made
 
 
 async def test_the_costs_of_a_month_are_all_there_when_its_entries_are_not(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    made = await fill(ledger, clock, 40, SESSIONS[::3])
+    made = await fill(ledger, clock, 40, SESSIONS[::3], sweep_days=4)
     assert (await ledger.entries(EntryFilter(TENANT), 1000, None)).entries == []
     since, until = MIDNIGHT + 3 * DAY_MS, MIDNIGHT + 34 * DAY_MS
     asked = [one for one in made if since <= one.timestamp < until]
