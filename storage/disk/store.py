@@ -40,7 +40,8 @@ _NS = 1_000_000
 
 
 class Root:
-    """Opening walks the whole tree: call it from a worker thread. Raises ConfigError."""
+    """The directory of a store, locked for this process. The constructor walks the whole tree: call it from a
+    worker thread. It raises ConfigError."""
 
     def __init__(
         self, path: Path, max_bytes: int, files: Files | None = None, quota_of: QuotaOf = unbounded

@@ -1,4 +1,4 @@
--- The ledger. Another schema than spillgate takes its name in each statement. Times are Unix ms.
+-- The ledger. If the URL names another schema, its name replaces `spillgate` in each statement. Times are Unix ms.
 
 CREATE TABLE spillgate.written_by (
   one boolean PRIMARY KEY DEFAULT true CHECK (one), number integer NOT NULL, version text NOT NULL
@@ -14,7 +14,7 @@ CREATE TABLE spillgate.sessions (
 COMMENT ON COLUMN spillgate.sessions.seal IS 'Random bytes of the last change.';
 CREATE INDEX sessions_ended ON spillgate.sessions (tenant, ended_at) WHERE ended_at IS NOT NULL;
 
--- What belongs to a session: "epoch:id of the call" and "epoch:name".
+-- Receipts and findings of a session, by "epoch:id of the call" and "epoch:name".
 CREATE TABLE spillgate.receipts (
   tenant text COLLATE "C" NOT NULL, session_id text COLLATE "C" NOT NULL, call text COLLATE "C" NOT NULL,
   at bigint NOT NULL, entry_id text COLLATE "C" NOT NULL, packed bytea NOT NULL,
@@ -46,8 +46,8 @@ CREATE INDEX entries_of_gaps ON spillgate.entries (tenant, "timestamp") WHERE ty
 -- Entries of days that have no partition: those that are too old, and those of a clock that is ahead.
 CREATE TABLE spillgate.entries_other PARTITION OF spillgate.entries DEFAULT;
 
--- Days of UTC, numbered since 1970. Of one that is `closed` day_sums has all entries, of others those that
--- were deleted.
+-- Days of UTC, numbered since 1970. For a `closed` day, day_sums includes all entries; for other days only deleted
+-- entries.
 CREATE TABLE spillgate.days (
   day integer PRIMARY KEY, closed boolean NOT NULL DEFAULT false, partition text
 );
@@ -65,12 +65,12 @@ COMMENT ON COLUMN spillgate.day_sums.is_merged IS
   'Groups that are not told apart by tool_name, tool_kind, client, nor, but for model calls, by model.';
 CREATE INDEX day_sums_of_day ON spillgate.day_sums (day, tenant);
 
--- Entries of a tenant up to `deleted` and sums of days up to `forgotten` are not all there.
+-- Some entries of a tenant up to `deleted`, and some sums of days up to `forgotten`, are missing.
 CREATE TABLE spillgate.histories (
   tenant text COLLATE "C" PRIMARY KEY, deleted bigint NOT NULL DEFAULT -1, forgotten bigint NOT NULL DEFAULT 0
 );
 
--- The usage of a tenant is the sum over its slots. Connections that write at the same time have different ones.
+-- The usage of a tenant is the sum over its slots. Connections that write at the same time use different slots.
 CREATE TABLE spillgate.usages (
   tenant text COLLATE "C" NOT NULL, slot smallint NOT NULL, sessions bigint NOT NULL, entries bigint NOT NULL,
   bytes bigint NOT NULL,
@@ -90,7 +90,7 @@ SELECT tenant, ("timestamp" / 86400000)::integer AS day, false AS is_merged, typ
   latency AS latency_max, "timestamp", session_id, handle
 FROM spillgate.entries;
 
--- For readers outside: grant SELECT on these two.
+-- Views for reporting tools: grant SELECT on these two.
 CREATE VIEW spillgate.report_entries AS
 SELECT tenant, session_id, to_timestamp("timestamp" / 1000.0) AS at, id, type, status, tool_name, tool_kind, trigger,
   outcome, model, strategy, key, client, handle, latency AS latency_ms, bytes, tokens_in, tokens_out, tokens_saved,
@@ -120,8 +120,8 @@ RETURNS void LANGUAGE sql AS $$
     entries = used.entries + excluded.entries, bytes = used.bytes + excluded.bytes
 $$;
 
--- Writes a step of a session, if it still has `p_seal`; NULL: there is no such session. Without `p_new_seal` the
--- session is not written. False: there is another one, or a receipt of `p_call`, and nothing is written.
+-- Writes a step if the session still has `p_seal` (NULL: if there is no session). Without `p_new_seal` the session
+-- itself is not written. Returns false, and writes nothing, if the seal differs or `p_call` has a receipt.
 CREATE FUNCTION spillgate.step(
   p_tenant text, p_session text, p_seal bytea, p_new_seal bytea, p_only_use boolean, p_epoch bigint,
   p_created_at bigint, p_last_used_at bigint, p_context_window bigint, p_buffer_tokens bigint,
@@ -215,7 +215,7 @@ BEGIN
     END IF;
   END IF;
   IF p_sessions <> 0 OR added <> 0 OR more <> 0 THEN
-    -- As count_usage, which takes a tenth of all of this as a call.
+    -- The same as count_usage, inlined: the call would take a tenth of this function's time.
     INSERT INTO spillgate.usages AS used (tenant, slot, sessions, entries, bytes)
     VALUES (p_tenant, pg_backend_pid() % 32, p_sessions, added, more)
     ON CONFLICT (tenant, slot) DO UPDATE SET sessions = used.sessions + excluded.sessions,
@@ -250,7 +250,7 @@ BEGIN
   RETURN true;
 END $$;
 
--- What deletes entries of a day, and what closes the day, wait for each other.
+-- Makes transactions that delete entries of a day, and those that close the day, wait for each other.
 CREATE FUNCTION spillgate.hold_day(p_day integer, p_alone boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_alone THEN
@@ -260,7 +260,7 @@ BEGIN
   END IF;
 END $$;
 
--- Adds entries to the sums of their days, those of days that are closed or those of the others.
+-- Adds entries to the sums of their days: either those of closed days, or those of the other days.
 CREATE FUNCTION spillgate.add_sums(p_entries spillgate.entries[], p_closed boolean) RETURNS void LANGUAGE sql AS $$
   INSERT INTO spillgate.day_sums
   SELECT tenant, ("timestamp" / 86400000)::integer, false, type, tool_name, trigger, outcome, status, model, strategy,
@@ -341,8 +341,8 @@ BEGIN
   INSERT INTO spillgate.days VALUES (p_day, false, name);
 END $$;
 
--- Sums up all entries of a day that is over. Of the groups of a tenant `p_most` are told apart, those with most
--- entries. Later entries of the day are added as they come.
+-- Sums up all entries of a day that is over. Of the groups of a tenant, the `p_most` with the most entries are kept
+-- apart. Later entries of the day are added when they come.
 CREATE FUNCTION spillgate.close_day(p_day integer, p_most integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   of_day spillgate.days;
@@ -393,7 +393,7 @@ CREATE FUNCTION spillgate.sum_up(p_day integer, p_most integer, p_entries boolea
   GROUP BY tenant, merges, type, 5, trigger, outcome, status, 9, strategy, 11, key, 13
 $$;
 
--- Takes the partition of a closed day out of the entries: they are not found any more.
+-- Detaches the partition of a closed day, so that its entries are not found any more.
 CREATE FUNCTION spillgate.detach_day(p_day integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   name text;
@@ -426,7 +426,7 @@ BEGIN
   RETURN coalesce(dropped, 0);
 END $$;
 
--- Deletes the sums of days before the first one that is kept.
+-- Deletes the sums of days before the first day that is kept.
 CREATE FUNCTION spillgate.forget_days(p_first integer) RETURNS void LANGUAGE sql AS $$
   WITH gone AS (
     DELETE FROM spillgate.day_sums WHERE day < p_first RETURNING tenant
@@ -446,7 +446,7 @@ CREATE FUNCTION spillgate.forget_tenant(p_tenant text) RETURNS void LANGUAGE sql
   DELETE FROM spillgate.usages WHERE tenant = p_tenant;
 $$;
 
--- Of a day that was copied from another ledger day_sums has all entries.
+-- Marks a day that was copied from another ledger: day_sums includes all its entries.
 CREATE FUNCTION spillgate.note_copied(p_day integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   of_day spillgate.days;

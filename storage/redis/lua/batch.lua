@@ -1,7 +1,7 @@
 -- Runs commands in one step.
 --
--- KEYS those of the commands   ARGV for each command the number of its words, and these
--- Returns the reply to the last one.
+-- KEYS the keys of the commands   ARGV for each command the number of its words, then the words
+-- Returns the reply to the last command.
 
 local place, reply = 1, nil
 while ARGV[place] do

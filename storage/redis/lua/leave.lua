@@ -1,8 +1,8 @@
--- Forgets sessions of a shard: those that were not used for a time, those that stored nothing first, or the one named.
+-- Forgets sessions of a shard that were not used for a time, first those that stored nothing; or one named session.
 --
 -- KEYS state, sizes, the list of names: live or ended
--- ARGV [1] prefix of the shard  [2] not used for (ms)  [3] the most to forget  [4] `empty`: only those that stored
---      nothing  [5] the only one, or ''
+-- ARGV [1] prefix of the shard  [2] how long they were not used (ms)  [3] the most to forget  [4] `empty`: only those
+--      that stored nothing  [5] the only session to forget, or ''
 -- Returns how many it forgot, and the earliest last use of the others, 0 if there are none.
 
 local state, sizes, list = unpack(KEYS)

@@ -1,4 +1,4 @@
--- Deletes the sums of days of a shard, which are packed with those of the other shards.
+-- Deletes sums of days of a shard after they were packed with those of the other shards.
 --
 -- KEYS state, sizes, entries, days, live, ended   ARGV [1] prefix of the shard  [2..] days
 

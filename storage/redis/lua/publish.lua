@@ -1,4 +1,4 @@
--- Publishes a result. A result of the same handle with the same content keeps its body; any other is replaced.
+-- Publishes a result. If the handle has a result with the same content, its body is kept; with other content it is replaced.
 --
 -- KEYS the result, the session's results, due, held
 -- ARGV [1] `asked`, a msgpack map: sha, epoch, size (bytes), body (its key or ''), handle, file (its id), retention
@@ -14,8 +14,8 @@ if was[1] == asked.sha and was[3] and was[3] ~= asked.gone then
   body, unused = was[3], ''
 end
 local member = asked.handle .. ' ' .. asked.size .. ' ' .. body
--- First, because a result without a row in `due` would be visible and never swept. ZADD before ZREM, because a full
--- server refuses a script only at its first write, and allows ZREM.
+-- `due` first: a result without a row there would be visible and never swept. ZADD before ZREM: a full server refuses
+-- a script only at its first write, and it allows ZREM.
 local more = redis.call('ZADD', KEYS[3], used + asked.retention, member) == 1 and asked.size or 0
 if was[2] and was[2] ~= member and redis.call('ZREM', KEYS[3], was[2]) == 1 then
   more = more - (string.match(was[2], ' (%d+) ') or 0)

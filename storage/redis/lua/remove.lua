@@ -4,7 +4,7 @@
 -- ARGV [1] prefix of the shard  [2] retention (ms)
 --      [3..] `one`, session, file | `session`, session, epoch | `due`, the caller's clock (ms) or '', batch size
 --      `due` with a clock: expired ones, unless this server's clock has jumped; with '': all
--- Returns for each '1', or '0' if it had expired, and the key of its body.
+-- Returns for each result '1', or '0' if it had expired, and the key of its body.
 
 local reply = redis.call('GET', KEYS[3])
 if reply then
@@ -12,8 +12,8 @@ if reply then
 end
 local removed, time = {}, now()
 
--- `row` is its row in `due`: a result that was published again has another one, and stays. `before` is an epoch.
--- Of a result without a row, which is damaged, the sweep deletes what else there is of it.
+-- `row` is the result's row in `due`: a result that was published again has another row, and stays. `before` is an
+-- epoch. A result without a row is damaged: the sweep deletes the rest of it.
 local function remove(session, file, row, before)
   local key = ARGV[1] .. 'result:' .. session .. '/' .. file
   local used, member, epoch = unpack(redis.pcall('HMGET', key, 'used', 'member', 'epoch'))

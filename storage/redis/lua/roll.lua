@@ -1,7 +1,7 @@
 -- Deletes the oldest entries of a shard. The sums of their days stay.
 --
--- KEYS state, entries   ARGV [1] the most entries  [2] the bytes that have to go
--- Returns how many it deleted, and the bytes that they counted for.
+-- KEYS state, entries   ARGV [1] the most entries  [2] the bytes to free
+-- Returns how many entries it deleted, and the bytes for which they counted.
 
 local gone, bytes, newest = 0, 0, 0
 for _, item in ipairs(redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', ARGV[1])) do

@@ -1,6 +1,6 @@
--- Writes a session, if it is still as the caller read it, and adds an entry and its sums.
--- The caller has decided by storage/base/session_rules.py what becomes of the session.
--- If it runs twice, because its reply was lost, it changes nothing the second time and returns the first reply.
+-- Writes a session if it is still as the caller read it, and adds an entry and its sums.
+-- The caller has decided by storage/base/session_rules.py how the session changes.
+-- If the script runs twice because its reply was lost, the second run changes nothing and returns the first reply.
 --
 -- KEYS session, once
 -- ARGV [1] `asked`, a msgpack map:
@@ -8,8 +8,8 @@
 --        was        tokens reserved when it was read, nil if it was unknown; `reserved` tokens afterwards
 --        is_known   whether there is a session afterwards; `uses` if this is a use of it; `has_ended`; `opens` if it was
 --                   unknown
---        bytes      that it counts for in addition, without receipt and findings; `ends` if its findings are deleted
---        finding    the field of one; `keep_first` if a finding that is there stays
+--        bytes      for which it counts in addition, without receipt and findings; `ends` if its findings are deleted
+--        finding    the field of a finding; `keep_first` if an existing finding stays
 --        receipt    the field of the receipt of a named call, or ''
 --        at, day, handle, amounts of an entry; once_ms: how long the reply is kept; session_ms, entry_ms: after
 --        which Redis deletes what no sweep has deleted; kept_ms, sums_ms: how long entries and sums
@@ -18,7 +18,7 @@
 --      As they were read, '' for none: [2] the beginning of the record  [3] the receipt
 --      To be written, '' for none: [4] the record  [5] the receipt or the finding  [6] the entry  [7] its group
 --      [8] the group for its sums if the day has `most_groups`
--- Returns the last use and that number, or nil if the session or the receipt is another one.
+-- Returns the last use and the writer's number of entries, or nil if the session or the receipt has changed.
 
 local asked = cmsgpack.unpack(ARGV[1])
 local reply = redis.call('GET', KEYS[2])
@@ -35,7 +35,7 @@ end
 local state, sizes, bytes, time = shard .. 'state', shard .. 'sizes', asked.bytes, now()
 local written = 0
 
--- Sums that are damaged stay as they are: a summary then reads the entries of the day.
+-- Damaged sums stay as they are: a summary then reads the entries of the day.
 local function add_sums(key, row)
   local group = ARGV[7]
   local packed = redis.call('HGET', key, group)
@@ -53,8 +53,8 @@ local function add_sums(key, row)
   redis.call('HSET', key, group, cmsgpack.pack(row))
 end
 
--- The id of an entry is its time, or that of the entry before it if that is later, and a number. It is kept from its
--- time on, or from now on if the clock of its writer differed by more than a minute.
+-- The id of an entry is a number after its time, or after the time of the previous entry if that is later. The entry's
+-- retention begins at its time, or now if the clock of its writer differs by more than a minute.
 local function add_entry(entries, handles, days)
   local last, number = string.match(redis.pcall('XINFO', 'STREAM', entries)[8] or '0-0', '(%d+)-(%d+)')
   local ms, at = math.max(asked.at, last), runs_on(asked.at) and asked.at or time
@@ -88,7 +88,7 @@ if asked.ends then
   for place = 1, #texts, 2 do
     bytes = bytes - field_bytes(texts[place], #texts[place + 1])
   end
-  -- First, because a full server refuses a script only at its first write, and allows UNLINK.
+  -- This first: a full server refuses a script only at its first write, and it allows UNLINK.
   redis.call('UNLINK', findings)
 end
 if ARGV[4] ~= '' then

@@ -1,13 +1,14 @@
--- Deletes a batch of a shard's sessions and entries that are old enough, and the handles of their time. The sums of
--- days go with a tenant alone: else they are packed.
--- Names of sessions that have expired in Redis go too. A damaged time is the latest. Entries of the future hide none.
+-- Deletes a batch of a shard's sessions and entries that are old enough, and the handles of their time. Sums of days are
+-- deleted only with a tenant; otherwise they are packed.
+-- Deletes names of sessions that have expired in Redis, too. A damaged time counts as the latest. Entries of the future
+-- do not hide older ones.
 --
 -- KEYS state, entries, handles, days, live, ended, sizes
 -- ARGV [1] prefix of the shard  [2] how long sessions are kept (ms)  [3] ended sessions and entries  [4] the batch size
 --      [5] where the batch begins in the names of live sessions: '-' or '(' and name  [6] in the entries
 --      [7] the caller's clock (ms): nothing is deleted if this server's clock has jumped; '': all is old enough
--- Returns how many sessions and entries it deleted, where the next batch begins in both, the first '' at the end, and
--- the days whose sums are to be packed.
+-- Returns how many sessions and entries it deleted, where the next batch begins in both ('' for sessions at the end),
+-- and the days whose sums are to be packed.
 
 local state, entries, handles, days, live, ended, sizes = unpack(KEYS)
 if ARGV[7] ~= '' and not runs_on(ARGV[7]) then

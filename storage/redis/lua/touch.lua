@@ -9,7 +9,7 @@ if not tonumber(used) then
   return {}
 end
 used = math.max(used, now())
--- First, because a full server refuses a script only at its first write, and allows PEXPIRE.
+-- This first: a full server refuses a script only at its first write, and it allows PEXPIRE.
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('HSET', KEYS[1], 'used', used)
 redis.call('ZADD', KEYS[2], 'XX', used, ARGV[3])
