@@ -495,10 +495,12 @@ def _check_audit(settings: Settings) -> None:
         return
     path = Path(settings.audit).absolute()
     if settings.accounting_export not in (None, "-") and path == Path(settings.accounting_export).absolute():
-        raise ConfigError(f"{PREFIX}AUDIT and {PREFIX}ACCOUNTING_EXPORT name one file. Name two.")
+        raise ConfigError(
+            f"{PREFIX}AUDIT and {PREFIX}ACCOUNTING_EXPORT name the same file. Name two different files."
+        )
     folder = settings.store.removeprefix("disk://") if settings.store.startswith("disk://") else None
     if folder is not None and path.is_relative_to(Path(folder).absolute()):
-        raise ConfigError(f"{PREFIX}AUDIT is in the directory of the stored results. Name another place.")
+        raise ConfigError(f"{PREFIX}AUDIT is in the directory of the stored results. Name a file elsewhere.")
 
 
 def _check_issuer(settings: Settings) -> None:

@@ -222,7 +222,7 @@ class _Extraction:
 
     async def _exhausted(self, subject: Subject, answer: Answer) -> Extracted:
         if self._requires.require_complete:
-            raise Incomplete("What is left of the context budget does not hold the answer.")
+            raise Incomplete("The rest of the context budget is too small for the answer.")
         self._reserving, settling = self._failed(subject, answer, _EXHAUSTED, "budget exhausted")
         await self._rt.background.finish(settling)
         return self._reserving

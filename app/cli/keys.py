@@ -161,7 +161,7 @@ def _write_out(path: Path, token: str) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{token}\n")
     except FileExistsError:
-        raise ConfigError("keys new: --out: the file is there. Move it away to make another key.") from None
+        raise ConfigError("keys new: --out: the file exists. Move it away, or name another file.") from None
     except OSError as error:
         raise ConfigError(f"keys new: --out cannot be written: {os.strerror(error.errno or 0)}.") from None
 

@@ -17,7 +17,7 @@ def read(file: SettingsFile) -> str | None:
     except FileNotFoundError:
         return None
     if not is_file:
-        raise ConfigError(f"{file.path} is left as it is: it is no regular file.")
+        raise ConfigError(f"{file.path} is left as it is: it is not a regular file.")
     text = file.path.read_bytes().decode()
     return text if file.kind in ("toml", "whole") or text.strip("\ufeff \t\r\n") else None
 

@@ -222,7 +222,9 @@ def _change(client: str, file: SettingsFile, edit: SettingsEdit) -> FileChange |
             f"{file.path} is left as it is: it does not parse at {error}. Correct it."
         ) from None
     except Misfit as error:
-        raise ConfigError(f"{file.path} is left as it is: `{error}` in it has another type.") from None
+        raise ConfigError(
+            f"{file.path} is left as it is: `{error}` in it has an unexpected type. Correct it."
+        ) from None
     except tomllib.TOMLDecodeError:
         raise ConfigError(f"{file.path} is left as it is: it is not TOML. Correct it.") from None
     except (OSError, UnicodeDecodeError) as error:

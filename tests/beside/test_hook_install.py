@@ -258,18 +258,23 @@ def test_what_others_wrote_keeps_its_place_its_comments_and_its_mode(home: Path)
     ("client", "name", "text", "said"),
     [
         ("claude-code", ".claude/settings.json", '{\n"a": 1,\n}', "does not parse at line"),
-        ("claude-code", ".claude.json", '{"mcpServers": []}', "`mcpServers` in it has another type"),
-        ("claude-code", ".claude/settings.json", "[]", "`the whole` in it has another type"),
+        ("claude-code", ".claude.json", '{"mcpServers": []}', "`mcpServers` in it has an unexpected type"),
+        ("claude-code", ".claude/settings.json", "[]", "`the whole` in it has an unexpected type"),
         ("claude-code", ".claude/settings.json", '{"hooks": {"PostToolUse": {}}}', "`hooks.PostToolUse`"),
         ("claude-code", ".claude/settings.json", "[" * 5000, "does not parse"),
-        ("codex", ".codex/config.toml", "mcp_servers = 1", "`mcp_servers.spillgate` in it has another type"),
+        (
+            "codex",
+            ".codex/config.toml",
+            "mcp_servers = 1",
+            "`mcp_servers.spillgate` in it has an unexpected type",
+        ),
         ("claude-code", ".claude/settings.json", '{"a": NaN}', "does not parse at `NaN`"),
         *(
             ("gemini", ".gemini/settings.json", f'{{\n"a": {text}}}', "does not parse at line 2")
             for text in ("[,]", "{,}", "[1,,]", "[1, /* 2 */ ,]")
         ),
         ("codex", ".codex/config.toml", "a = ", "not TOML"),
-        ("codex", ".codex/config.toml", 'a = """\n[mcp_servers.spillgate]\n"""', "has another type"),
+        ("codex", ".codex/config.toml", 'a = """\n[mcp_servers.spillgate]\n"""', "has an unexpected type"),
         ("opencode", ".config/opencode/plugin/spillgate.js", "mine", "Spillgate did not write it"),
         ("opencode", ".config/opencode/plugin/spillgate.js", "", "Spillgate did not write it"),
         ("pi", ".pi/agent/extensions/spillgate.js", "\n", "Spillgate did not write it"),

@@ -94,7 +94,7 @@ class Issuer:
         if tenant is None:
             raise Forbidden("This token names no tenant. SPILLGATE_OIDC_TENANT_CLAIM says in which claim.")
         if not isinstance(tenant, str) or not is_name(tenant):
-            raise Forbidden("What this token names as its tenant has not the form of a tenant's name.")
+            raise Forbidden("The tenant that this token names is not a valid name of a tenant.")
         return tenant
 
     def _role(self, claims: Mapping[str, Any]) -> KeyRole:

@@ -27,7 +27,7 @@ class _Authority(NamedTuple):
 def check_host(host: str | None, allowed: tuple[str, ...] | None) -> None:
     """Keeps out pages that rebind their DNS name to us. Raises HostNotAllowed; None allows any name."""
     if allowed is not None and (host is None or _parsed(host).name not in _names(allowed)):
-        raise HostNotAllowed("This Host is not answered. SPILLGATE_ALLOWED_HOSTS lists those that are.")
+        raise HostNotAllowed("This Host is not allowed. SPILLGATE_ALLOWED_HOSTS lists the allowed names.")
 
 
 def check_page(

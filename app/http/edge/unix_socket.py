@@ -75,7 +75,8 @@ def _remove_stale(path: Path) -> None:
             path.unlink(missing_ok=True)
         except OSError:
             raise ConfigError(
-                "SPILLGATE_UDS: the socket there cannot be asked who listens. Remove it."
+                "SPILLGATE_UDS: it is not known whether a process listens at the socket there. If none does, "
+                "remove it."
             ) from None
         else:
             raise ConfigError("SPILLGATE_UDS is in use by another process. Stop it, or choose another path.")

@@ -90,7 +90,7 @@ async def delete_tenant(
     stay: revoke its keys first. Repeat it until `complete`; once a tenant without a key has nothing left, the
     answer is 404."""
     if not is_name(tenant_id):
-        raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
+        raise InvalidField("That is not the name of a tenant. The file of API keys has the names.")
     rt.observer.deletes(tenant_id)
     known = await is_known(request, tenant_id)
     deleted, failure = await _deleted(rt, tenant_id)

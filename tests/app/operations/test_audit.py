@@ -162,7 +162,7 @@ async def test_an_audit_that_cannot_be_written_or_shares_its_place_refuses_the_s
         "ACCOUNTING_EXPORT": str(tmp_path / "entries"),
     }.items():
         monkeypatch.setenv(f"SPILLGATE_{name}", value)
-    for wrong, why in (("state/audit", "directory of the stored results"), ("entries", "name one file")):
+    for wrong, why in (("state/audit", "directory of the stored results"), ("entries", "name the same file")):
         monkeypatch.setenv("SPILLGATE_AUDIT", str(tmp_path / wrong))
         with pytest.raises(ConfigError, match=why):
             load_settings()
