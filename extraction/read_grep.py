@@ -50,12 +50,12 @@ _VIEW = (
 _CUT = " …[line cut: Grep shows the text around a match]"
 
 
-class _Read(msgspec.Struct):
+class _ReadArguments(msgspec.Struct):
     offset: int | None = None
     limit: int | None = None
 
 
-class _Grep(msgspec.Struct):
+class _GrepArguments(msgspec.Struct):
     pattern: str
     context: int | None = None
     ignore_case: bool | None = None
@@ -81,16 +81,16 @@ class ReadGrepTools:
         try:
             match call.name:
                 case "Read":
-                    return await self._read(msgspec.json.decode(arguments, type=_Read, strict=False))
+                    return await self._read(msgspec.json.decode(arguments, type=_ReadArguments, strict=False))
                 case "Grep":
-                    return await self._grep(msgspec.json.decode(arguments, type=_Grep, strict=False))
+                    return await self._grep(msgspec.json.decode(arguments, type=_GrepArguments, strict=False))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             return f"The arguments of {call.name} are wrong: {error}."
         except BadPattern as error:
             return error.detail
         return "There is no such tool. Use Read or Grep."
 
-    async def _read(self, arguments: _Read) -> str:
+    async def _read(self, arguments: _ReadArguments) -> str:
         offset = max(1, arguments.offset or 1)
         limit = min(max(1, arguments.limit or _LINES), _MOST_LINES)
         pager = LinePager(offset, limit, self._max_bytes)
@@ -99,7 +99,7 @@ class ReadGrepTools:
             return f"There is no line {offset}: the data has {page.total_lines} lines."
         return self._fitted(partial(_lines_text, page))
 
-    async def _grep(self, arguments: _Grep) -> str:
+    async def _grep(self, arguments: _GrepArguments) -> str:
         if not arguments.pattern:
             return "The pattern is empty."
         context = min(max(0, arguments.context or 0), _MOST_CONTEXT)

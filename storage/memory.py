@@ -17,7 +17,7 @@ _BATCH = 1000
 
 
 @dataclass(slots=True)
-class _Body:
+class _StoredBody:
     stored: StoredResult
     body: bytes
     used_at: int
@@ -33,7 +33,7 @@ class MemoryStore:
         self._clock = clock
         self._retention_ms = int(retention_seconds * 1000)
         self._quota = Quota(max_bytes, quota_of)
-        self._sessions: dict[SessionKey, dict[Handle, _Body]] = {}
+        self._sessions: dict[SessionKey, dict[Handle, _StoredBody]] = {}
 
     @asynccontextmanager
     async def draft(self, tenant: str) -> AsyncIterator[Draft]:
@@ -49,13 +49,13 @@ class MemoryStore:
         if before is not None:
             self._quota.give(stored.tenant, len(before.body))
         used_at = stored.stored_at if before is None else max(stored.stored_at, before.used_at)
-        session[stored.handle] = _Body(stored, body, used_at)
+        session[stored.handle] = _StoredBody(stored, body, used_at)
 
-    def _alive(self, tenant: str, handle: Handle) -> _Body | None:
+    def _alive(self, tenant: str, handle: Handle) -> _StoredBody | None:
         result = self._sessions.get(SessionKey(tenant, handle.session_id), {}).get(handle)
         return result if result is not None and not self._has_expired(result) else None
 
-    def _has_expired(self, result: _Body) -> bool:
+    def _has_expired(self, result: _StoredBody) -> bool:
         return result.used_at + self._retention_ms <= self._clock()
 
     def _remove(self, tenant: str, handle: Handle) -> None:

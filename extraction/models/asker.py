@@ -55,7 +55,7 @@ class _Silence(ModelUnavailable):
 
 
 @dataclass(slots=True)
-class _Call:
+class _PromptCall:
     """One prompt, until a model has answered it. Each attempt is a ModelCall."""
 
     prompt: Prompt
@@ -126,7 +126,7 @@ class LaneAsker:
     async def ask(self, prompt: Prompt, seconds: float | None = None, without: Collection[str] = ()) -> Reply:
         ends = self._rules.ends
         ends = ends if seconds is None else min(ends, anyio.current_time() + seconds)
-        call = _Call(prompt, ends, without)
+        call = _PromptCall(prompt, ends, without)
         while True:
             await self._wait(call)
             async with self._slot(call):
@@ -148,18 +148,18 @@ class LaneAsker:
         lanes = [lane for lane in self._lanes if lane not in self._refusals] or self._lanes
         return next((lane for lane in lanes if lane.health.is_available(now)), lanes[0])
 
-    def _open(self, call: _Call) -> Iterator[ModelLane]:
+    def _open(self, call: _PromptCall) -> Iterator[ModelLane]:
         """The lanes that may still answer this call, now or later."""
         for lane in self._lanes:
             is_wanted = lane not in self._refusals and lane.model.terms.name not in call.without
             if is_wanted and call.tries[lane] < TRIES:
                 yield lane
 
-    def _available(self, call: _Call) -> Iterator[ModelLane]:
+    def _available(self, call: _PromptCall) -> Iterator[ModelLane]:
         now = anyio.current_time()
         return (lane for lane in self._open(call) if lane.health.is_available(now))
 
-    async def _wait(self, call: _Call) -> None:
+    async def _wait(self, call: _PromptCall) -> None:
         """Waits until a model may be asked. Raises ModelError if there will be none in time."""
         if call.seconds_left < _LEAST_SECONDS:
             raise ModelUnavailable(_LATE)
@@ -185,7 +185,7 @@ class LaneAsker:
         return lane.health.retry_at - now <= (_WAIT_SECONDS if lane in self._asked else _FIRST_WAIT_SECONDS)
 
     @asynccontextmanager
-    async def _slot(self, call: _Call) -> AsyncIterator[None]:
+    async def _slot(self, call: _PromptCall) -> AsyncIterator[None]:
         """Holds one of the calls that the process makes at a time."""
         with call.in_time():
             await self._shared.slots.acquire()
@@ -194,7 +194,7 @@ class LaneAsker:
         finally:
             self._shared.slots.release()
 
-    async def _check_window(self, lane: ModelLane, call: _Call) -> None:
+    async def _check_window(self, lane: ModelLane, call: _PromptCall) -> None:
         """Raises ContextExceeded if the prompt is too long for the model: some backends silently read only
         what fits."""
         terms, encoding = lane.model.terms, lane.tokenizer.name
@@ -208,7 +208,7 @@ class LaneAsker:
         if call.sizes[encoding] > room:
             raise ContextExceeded(_TOO_LONG)
 
-    async def _attempt(self, lane: ModelLane, call: _Call) -> tuple[Reply | ModelError, ModelCall]:
+    async def _attempt(self, lane: ModelLane, call: _PromptCall) -> tuple[Reply | ModelError, ModelCall]:
         """Makes one attempt. Raises ModelRefused if it may not begin."""
         if reason := self._rules.allowed():
             raise ModelRefused(reason)
@@ -244,7 +244,7 @@ class LaneAsker:
             attempt.failed(outcome.detail, was_read=isinstance(outcome, _Silence | ModelBadReply))
         return outcome, attempt
 
-    def _seconds(self, lane: ModelLane, call: _Call) -> float:
+    def _seconds(self, lane: ModelLane, call: _PromptCall) -> float:
         """The attempt's time: half of what is left if another model could still answer, else all of it."""
         others = any(one is not lane for one in self._available(call))
         return call.seconds_left / 2 if others else call.seconds_left
@@ -260,7 +260,7 @@ class LaneAsker:
             case ModelUnavailable():
                 lane.health.failed(anyio.current_time(), outcome.detail, outcome.retry_after)
 
-    def _note_failure(self, lane: ModelLane, call: _Call, failure: ModelError) -> None:
+    def _note_failure(self, lane: ModelLane, call: _PromptCall, failure: ModelError) -> None:
         """Decides whether this lane is tried again for the call. Raises ContextExceeded: the caller splits
         the prompt."""
         if isinstance(failure, ContextExceeded):

@@ -32,8 +32,8 @@ _ERROR_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class _Answer:
-    """`is_whole`: its body was read to the end."""
+class _HttpReply:
+    """The backend's reply. `is_whole`: the body was read to the end."""
 
     status: int
     headers: httpx.Headers
@@ -70,7 +70,7 @@ class _Endpoint:
         if api_key and api_key.strip():
             self._headers[b"Authorization"] = f"Bearer {api_key.strip()}".encode()
 
-    async def _exchange(self, body: bytes, note_sent: Callable[[bool], None]) -> _Answer:
+    async def _exchange(self, body: bytes, note_sent: Callable[[bool], None]) -> _HttpReply:
         note_sent(False)
         headers = self._headers | {b"Content-Length": b"%d" % len(body)}
         client, answer = self._connections.take(), None
@@ -91,8 +91,8 @@ class _Endpoint:
             else:
                 await self._connections.drop(client)
 
-    async def _read(self, response: httpx.Response) -> _Answer:
-        answer = _Answer(response.status_code, response.headers, bytearray())
+    async def _read(self, response: httpx.Response) -> _HttpReply:
+        answer = _HttpReply(response.status_code, response.headers, bytearray())
         # Compression was not requested, and the size after decompression is not bounded.
         packed = response.headers.get("content-encoding", "identity").strip().lower() != "identity"
         if answer.status >= 300:
@@ -153,7 +153,7 @@ async def _slices(body: bytes, note_sent: Callable[[bool], None]) -> AsyncIterat
     note_sent(True)
 
 
-async def _fill(answer: _Answer, response: httpx.Response, most: int) -> None:
+async def _fill(answer: _HttpReply, response: httpx.Response, most: int) -> None:
     """Reads the body. Stops reading if it has more than `most` bytes."""
     if int(response.headers.get("content-length", "0")) > most:
         return

@@ -176,7 +176,7 @@ class DiskStore:
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        body = _Body(partial(self._published.open_body, stored.tenant, stored.handle))
+        body = _LazyBody(partial(self._published.open_body, stored.tenant, stored.handle))
         try:
             position = max(0, start)
             while end is None or position < end:
@@ -251,7 +251,7 @@ class DiskStore:
             raise translated(error, self._root.path) from error
 
 
-class _Body:
+class _LazyBody:
     """A body that is opened by its first read. Locked, because a cancelled reader may close it while a thread
     opens or reads it."""
 

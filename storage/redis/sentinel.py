@@ -34,8 +34,8 @@ _CONNECTIONS = 4
 _FAILING_OVER = StoreUnavailable("Redis is failing over to another server. Try again.")
 
 
-class _Answer(NamedTuple):
-    """`epoch` counts the failovers."""
+class _NamedPrimary(NamedTuple):
+    """What a sentinel says about the primary. `epoch` counts the failovers."""
 
     epoch: int
     primary: HostPort
@@ -59,7 +59,7 @@ class Sentinels:
         self._asked_at = float("-inf")
         self._asking: asyncio.Task[None] | None = None
         self._listening: list[asyncio.Task[None]] = []
-        self._late = set[asyncio.Task[_Answer | StorageError]]()
+        self._late = set[asyncio.Task[_NamedPrimary | StorageError]]()
         self._closing = set[asyncio.Task[None]]()
         self._why = StoreUnavailable("No sentinel can be reached. Try again.", cause=url.address)
 
@@ -148,7 +148,7 @@ class Sentinels:
         expected = [task for one, task in tasks.items() if not one.is_away] or list(tasks.values())
         done, _ = await asyncio.wait(expected, timeout=ANSWER_SECONDS)
         outcomes = [task.result() for task in done]
-        answers = [one for one in outcomes if isinstance(one, _Answer)]
+        answers = [one for one in outcomes if isinstance(one, _NamedPrimary)]
         self._why = next((one for one in outcomes if isinstance(one, StoreUnavailable)), self._why)
         self._answered = len(answers)
         self._fails_over = any(one.fails_over for one in answers)
@@ -169,7 +169,7 @@ class Sentinels:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
-    async def _answer_of(self, sentinel: RedisNode) -> _Answer | StorageError:
+    async def _answer_of(self, sentinel: RedisNode) -> _NamedPrimary | StorageError:
         try:
             (reply,) = await sentinel.send([("SENTINEL", "MASTER", self._url.service)])
             if isinstance(reply, Exception):
@@ -180,7 +180,7 @@ class Sentinels:
                     )
                 return translated(reply, sentinel.named)
             found = reply if isinstance(reply, dict) else _pairs(reply)
-            return _Answer(
+            return _NamedPrimary(
                 int(found["config-epoch"]),
                 (str(found["ip"]), int(found["port"])),
                 "failover_in_progress" in str(found["flags"]),
