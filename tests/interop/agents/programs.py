@@ -172,6 +172,8 @@ class OpenCode(Agent):
         super().__init__(folder, model)
         self.config: dict[str, Any] = {}
         self.environ |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+        # Beside a plugin of a project it installs a package of types, and goes on if it cannot.
+        self.environ |= {"npm_config_registry": "http://127.0.0.1:9", "npm_config_fetch_retries": "0"}
 
     def add_mcp(self, name: str, server: str | list[str]) -> None:
         if isinstance(server, str):
