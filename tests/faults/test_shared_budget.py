@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.counts import count
-from tests.faults.service_process import SERVE, Services, service_with
+from tests.faults.service_process import PATIENCE, PATIENT, Services, service_with
 from tests.faults.uploads import Connections, Streams
 
 pytestmark = pytest.mark.anyio
@@ -138,7 +138,7 @@ async def test_of_200_results_at_once_exactly_those_pass_that_fit(
     services: Services, tmp_path: Path, shared: dict[str, str]
 ) -> None:
     fitting, samples = LIMIT // TOKENS, 0
-    async with replicas(services, tmp_path, shared, SERVE) as (lines, clients):
+    async with replicas(services, tmp_path, shared, PATIENT) as (lines, clients):
         for seed in range(SEEDS):
             found = await race(lines, clients, f"run-{seed}", seed)
             assert found.outcomes == {(TOKENS, None): fitting, (0, "reserve_failed"): CALLS - fitting}
@@ -153,7 +153,10 @@ async def test_of_200_results_at_once_exactly_those_pass_that_fit(
 async def test_a_charge_without_the_atomic_check_exceeds_the_budget(
     services: Services, tmp_path: Path, shared: dict[str, str]
 ) -> None:
-    async with replicas(services, tmp_path, shared, service_with("look-first")) as (lines, clients):
+    async with replicas(services, tmp_path, shared, service_with(*PATIENCE, "look-first")) as (
+        lines,
+        clients,
+    ):
         found = await race(lines, clients[:1], "run", 0)
     assert found.outcomes[TOKENS, None] > LIMIT // TOKENS
     assert max(found.passed) > LIMIT
