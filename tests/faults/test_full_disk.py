@@ -245,7 +245,7 @@ async def test_with_no_byte_left_every_session_can_be_ended(services: Services, 
             if number < 3:
                 fill(small_disk)
         held = await client.put("/sessions/one-more", json={})
-        assert (held.status_code, "held in the memory" in held.json()["warnings"][0]) == (200, True)
+        assert (held.status_code, "holds the change in memory" in held.json()["warnings"][0]) == (200, True)
         assert (await client.delete("/sessions/one-more")).status_code == 204
         assert (await client.get("/sessions/one-more")).status_code == 404
     assert await service.stop() == 0

@@ -178,7 +178,7 @@ async def test_damaged_entries_sums_and_receipts_are_left_out_and_stop_no_other(
             assert rows["rows"][0]["entries"] == len(kept)
             # The sums of a day are whole, though entries of it are damaged.
             assert [one["complete"] for one in (sums, again, rows)] == [True, False, False]
-            assert "A record that is damaged" in rows["warnings"][0]
+            assert "A record is damaged" in rows["warnings"][0]
             asked = {"group_by": "hour,tenant", "since": int(day) * 86_400_000, "format": "csv"}
             text = (await client.get("/accounting/summary", params=asked)).text
             assert {row["complete"] for row in csv.DictReader(io.StringIO(text))} == {"false"}

@@ -17,7 +17,7 @@ from tests.storage.redis_proxy import Proxy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
-SAYS = "The ledger has lost entries that it had acknowledged, in a failover or a restart"
+SAYS = "The ledger lost entries that it had acknowledged, in a failover or a restart"
 
 
 async def send(client: httpx.AsyncClient, count: int) -> None:
