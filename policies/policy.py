@@ -93,7 +93,7 @@ class Policy:
     model knows."""
 
     on_oversize: Oversize = OutcomeKind.STORE
-    """What happens to a result that is too large: `store`, `truncate`, `cap` or `reject`."""
+    """What happens to a result that is too large."""
     max_bytes: Size = 12_288
     """Size cap in bytes; 0 = none."""
     max_chars: Size = 0
@@ -113,15 +113,13 @@ class Policy:
     preview_bytes: Annotated[int, whole(0, 65_536)] = 1024
     """The most bytes of the preview; of a sketch at most 700."""
     repeat: Annotated[Repeat, one_of(*Repeat)] = Repeat.PASS
-    """`name`: a result that the session had before is replaced by one line that names it. `pass`: it is shown
-    again."""
+    """`name`: a result that the session had before becomes one line that names it. `pass`: it is shown."""
     max_rows: Size = 0
     """View cap, applied before the size is judged: rows that are shown; 0 = all."""
     max_line_chars: Size = 0
     """View cap: characters that are shown of each line; 0 = all."""
     reject_rows: Size = 0
-    """A result with more rows than this is rejected, whatever `on_oversize` says; 0 = any number is
-    allowed."""
+    """A result with more rows is rejected, whatever `on_oversize` says; 0 = any number is allowed."""
     suggestion: Annotated[str, Field(strict=True, max_length=1000)] = ""
     """`reject`: the second line of the error; empty = chosen by the kind of tool."""
     tool_names: dict[TextTool, Name] = field(default_factory=dict)
@@ -137,11 +135,9 @@ class Policy:
     overlap_percent: Annotated[int, whole(0, 50)] = 10
     """Extraction: the percentage of a chunk that repeats the end of the chunk before it."""
     avg_line_bytes: Annotated[int, whole(0, 1_000_000_000)] = 1000
-    """Extraction: a result whose lines have at least this many bytes on average is read whole, not
-    searched."""
+    """Extraction: with lines of this many bytes or more on average, a result is read whole, not searched."""
     max_answer_bytes: Annotated[int, whole(300, 1_000_000)] = 2560
-    """Bytes that passages, matches and rows in an answer usually do not exceed; the size cap is the hard
-    limit."""
+    """Bytes that passages, matches and rows of an answer seldom exceed; the size cap is the hard limit."""
     offer: Annotated[tuple[Annotated[Offer, one_of(*Offer)], ...], Field(max_length=8)] = (Offer.ONE,)
     """The model's tools: `one`, or any of `ask`, `grep`, `lines`, `query` as tools of their own."""
     extract_models: Annotated[tuple[Name, ...], Field(max_length=32)] = ()

@@ -67,7 +67,7 @@ def settings() -> str:
     opening = (
         "Read from the environment at the start. What they are for: [settings](../settings.md). The "
         "service refuses an unknown name and an empty value; `spillgate check-config` shows what is "
-        "in force, and who set it."
+        "in force, and what set it."
     )
     return page("Settings", opening, table("setting | default | meaning", rows))
 
@@ -133,7 +133,7 @@ def _attribute_docstrings(kind: type) -> Iterator[tuple[str, str]]:
     for one, after in pairwise(body):
         is_described = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and is_described:
-            yield one.target.id, after.value.value  # type: ignore[attr-defined]
+            yield one.target.id, " ".join(str(after.value.value).split())  # type: ignore[attr-defined]
 
 
 def metrics() -> str:
