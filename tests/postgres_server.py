@@ -189,11 +189,15 @@ class PostgresServer:
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """kill -9 of all of its processes."""
+        """kill -9 of all of its processes. Returns when they are gone: none starts beside them."""
         assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        children = psutil.Process(self.pid).children()
         self._signal_all(signal.SIGKILL)
         self._process.wait()
         self._process = None
+        _, left = psutil.wait_procs(children, _STARTS_WITHIN)
+        assert not left
 
     def pause(self) -> None:
         """From now on it accepts connections (the kernel does) and answers nothing."""

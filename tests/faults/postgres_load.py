@@ -152,14 +152,17 @@ class Load:
 
     @asynccontextmanager
     async def writing(self, writers: int = 4) -> AsyncIterator[None]:
-        """Agents write until the end of the context."""
+        """Agents write until the end of the context. They end at once if it raises: they try again as long as
+        the server is away."""
         stopping = asyncio.Event()
         running = asyncio.create_task(self.run(stopping, writers))
         try:
             yield
-        finally:
-            stopping.set()
-            await running
+        except BaseException:
+            running.cancel()
+            raise
+        stopping.set()
+        await running
 
 
 def _tokens(entry: dict[str, object]) -> int:
