@@ -3,12 +3,14 @@
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -17,11 +19,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from beside.hooks import status
 from beside.hooks.agents import PLANS
 from beside.hooks.install import main as main_of_install
 from beside.main import main
 from domain.errors import ConfigError
 from tests.counts import count
+from tests.faults.forking import run
 
 FILES = {
     "claude-code": (".claude/settings.json", ".claude.json"),
@@ -54,6 +58,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(os, "fsync", lambda file: None)
     (tmp_path / "home").mkdir()
     return tmp_path / "home"
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of hooks that `status` tries are forked: an interpreter for each takes a fifteenth of a
+    second."""
+
+    def ran(program: Sequence[str], given: Mapping[str, str], stdin: str) -> "CompletedProcess[str]":
+        words = shlex.split(program[-1]) if program[0] == "sh" else list(program)
+        command = words.index("hook") - 1
+        assert Path(words[command]).name == "spillgate", program
+        environment = {"SPILLGATE_AUTO_START": "true", **os.environ, **given}
+        environment |= dict(word.split("=", 1) for word in words[:command] if word != "env")
+        done = run(("-m", "beside.main", *words[command + 1 :]), environment, stdin.encode())
+        return CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    monkeypatch.setattr(status, "_ran", ran)
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
@@ -170,6 +191,7 @@ def test_files_that_were_not_there_are_made_and_removed_again(
     client: str,
     in_project: bool,
     home: Path,
+    forked: None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -372,7 +394,7 @@ def test_no_setting_names_a_port_unless_the_user_has_named_it(
 
 @pytest.mark.parametrize("client", PLANS)
 def test_settings_that_name_a_port_are_told_and_replaced(
-    client: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    client: str, home: Path, forked: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As earlier versions wrote them by default."""
     monkeypatch.setenv("SPILLGATE_URL", "http://127.0.0.1:1")

@@ -408,27 +408,32 @@ def _nested(levels: int) -> str:
     return '{"a":' * levels + "1" + "}" * levels
 
 
-DEPTHS = [(levels, False) for levels in (150, 300, 600, 985, 995, 2000)]
+DEPTHS = [((levels,), False) for levels in (150, 300, 600, 985, 995, 2000)]
 # What is read is sent to a process and back; of the rest, that which Python itself refuses to send.
-DEPTHS += [(levels, True) for levels in ((150, 300, 600, 985, 995, 2000) if FULL else (150, 995))]
+DEPTHS += [((levels,), True) for levels in (150, 300, 600, 985, 995, 2000)] if FULL else [((150, 995), True)]
 
 
-@pytest.mark.parametrize(("levels", "large"), DEPTHS)
+@pytest.mark.parametrize(("depths", "large"), DEPTHS)
 def test_deep_values_are_left_out_before_they_overflow_a_stack(
-    tmp_path: Path, levels: int, large: bool
+    tmp_path: Path, depths: tuple[int, ...], large: bool
 ) -> None:
     """Alone, and on several processes, to which runs are sent."""
     call = {"id": "a", "function": {"name": "t", "arguments": "ARGUMENTS"}}
     result = {"role": "tool", "tool_call_id": "a", "content": "y" * (700_000 if large else 7)}
     asked = {"role": "assistant", "content": "", "tool_calls": [call]}
     line = json.dumps({"messages": [SMALL["messages"][0], asked, result]}) + "\n"
-    deep = _nested(levels)
     path = tmp_path / "runs.jsonl"
-    path.write_text(line.replace('"ARGUMENTS"', json.dumps(deep)) + line.replace('"ARGUMENTS"', deep))
+    path.write_text(
+        "".join(
+            line.replace('"ARGUMENTS"', arguments)
+            for deep in map(_nested, depths)
+            for arguments in (json.dumps(deep), deep)
+        )
+    )
     found = report(tmp_path, path)
-    is_deep = levels > MOST_DEPTH
-    assert found["read"]["faults"] == ({sources.TOO_DEEP: 1} if is_deep else {})
-    assert found["total"]["runs"] == (1 if is_deep else 2)
+    too_deep = sum(levels > MOST_DEPTH for levels in depths)
+    assert found["read"]["faults"] == ({sources.TOO_DEEP: too_deep} if too_deep else {})
+    assert found["total"]["runs"] == 2 * len(depths) - too_deep
 
 
 TOKENS = re.compile(r'("\w*(?:[tT]okens|input|output|cached?)\w*": ?)\d+')

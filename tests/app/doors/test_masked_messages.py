@@ -236,7 +236,7 @@ async def test_a_hook_masks_a_link_beside_the_text_and_leaves_numbers(client: ht
 async def test_a_part_of_more_than_2_mb_that_an_agent_shows_has_masks(client: httpx.AsyncClient) -> None:
     """The long strings of so large a body are not decoded with it."""
     sent = payload("claude-code", "Bash spilled")
-    sent["tool_response"]["stdout"] = f"{TOKEN}\n" + "a\n" * (3 << 19)
+    sent["tool_response"]["stdout"] = f"{TOKEN}\n" + "a line of words\n" * (9 << 14)
     answer = await client.post("/hooks/claude-code", json=sent)
     shown = answer.json()["hookSpecificOutput"]["updatedToolOutput"]["stdout"]
     assert re.sub(MASK, TOKEN, shown) == sent["tool_response"]["stdout"]
@@ -401,8 +401,10 @@ RESULTS: dict[str, Any] = {
 
 async def test_the_relay_masks_each_string_of_a_result(relay: RelayClient) -> None:
     pass_on = [{"content": [with_secret(BLOCKS[name], path), PICTURE]} for name, path in cases()]
-    for result in [*pass_on, *RESULTS.values()]:
-        for beside in ([], [{"type": "text", "text": "another text"}]):
+    text = {"type": "text", "text": "another text"}
+    for number, result in enumerate([*pass_on, *RESULTS.values(), *RESULTS.values()]):
+        # Alone and beside a text: the blocks by turns, and each of the results once.
+        for beside in [[] if number % 2 else [text]]:
             sent = {**result, "content": beside + result["content"]}
             shown = relay.call("result", result=sent)
             assert TOKEN not in json.dumps(shown), sent
