@@ -57,7 +57,7 @@ async def until(is_so: Callable[[], Any]) -> None:
 async def swept_twice(client: httpx.AsyncClient) -> None:
     """Waits until the sweeper has run twice from now on, or would have."""
     for _ in range(2):
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(0.15)
         assert (await client.get("/livez")).status_code == 200
 
 

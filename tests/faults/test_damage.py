@@ -226,6 +226,7 @@ async def test_damaged_values_of_the_ledger_stop_neither_sweeps_nor_other_reques
         old = {"session_id": "old"}
         while (await client.get("/accounting/entries", params=old)).json()["entries"]:
             assert service.failures() == []
+            await asyncio.sleep(0.05)
         for call, before in zip(calls, kept, strict=True):
             assert (await call.send(client)).status_code == 201
             assert (await Call(call.session_id, b"short").send(client)).status_code == 200

@@ -9,13 +9,15 @@ import pytest
 
 from tests.counts import kills
 from tests.faults.postgres_load import Load
-from tests.faults.service_process import Services
+from tests.faults.service_process import Services, service_with
 from tests.postgres_server import PASSWORD_IN_URL, USER, PostgresServer
 from tests.redis_server import HOST
 
 pytestmark = pytest.mark.anyio
 
 FAILOVERS = kills(1, 8)
+SOON = ("sweeping often", "SETTLED_SECONDS=0.1")
+"""Sweeps at once. A sweep tells what was lost."""
 
 
 @contextmanager
@@ -56,7 +58,7 @@ async def test_after_a_failover_to_a_replica_that_lags_what_is_lost_is_counted(
 ) -> None:
     with pair(is_synchronous=False) as (primary, replica):
         url = url_of(primary, replica)
-        service = await services.start(tmp_path, ledger_url=url, retention_seconds="4")
+        service = await services.start(tmp_path, service_with(*SOON), ledger_url=url)
         async with Load([service]) as load:
             async with load.writing():
                 await load.until(50)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.counts import kills
 from tests.faults.postgres_load import Load
-from tests.faults.service_process import Service, Services
+from tests.faults.service_process import Service, Services, service_with
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,9 @@ async def test_a_postgresql_that_does_not_wait_for_its_disk_loses_what_it_acknow
 ) -> None:
     careless = ["synchronous_commit = off", "wal_writer_delay = 10s", "wal_writer_flush_after = 0"]
     with PostgresServer(options=careless) as server:
-        service = await services.start(tmp_path, ledger_url=server.url, retention_seconds="4")
+        # A sweep tells what was lost.
+        often = service_with("sweeping often", "SETTLED_SECONDS=0.1")
+        service = await services.start(tmp_path, often, ledger_url=server.url)
         async with Load([service]) as load:
             client = load.clients[0]
             ready = (await client.get("/readyz")).json()

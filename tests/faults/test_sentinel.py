@@ -15,8 +15,8 @@ from tests.sentinels import Watched, watched
 pytestmark = [pytest.mark.anyio, pytest.mark.repeated, pytest.mark.timeout(600)]
 
 WRITERS = 4
-LEAST = count(16, 40)
-"""Acknowledged before and after a failover."""
+BEFORE, AFTER = count(16, 40), count(8, 40)
+"""Acknowledged before and after a failover. Each of the latter waits for a replica that is away."""
 
 LONGEST_SECONDS = 60.0
 PAUSE_SECONDS = 0.0 if FULL else 0.1
@@ -81,7 +81,7 @@ async def started(services: Services, place: Path, redis: Watched, options: str,
 async def through(redis: Watched, writers: Writers, *, planned: bool) -> None:
     """Returns when another server is the primary, and the old one follows it if it runs."""
     tasks = [asyncio.create_task(writers.run(number)) for number in range(WRITERS)]
-    await writers.reach(len(writers.acknowledged) + LEAST)
+    await writers.reach(len(writers.acknowledged) + BEFORE)
     before = redis.primary
     if planned:
         redis.fail_over()
@@ -91,7 +91,7 @@ async def through(redis: Watched, writers: Writers, *, planned: bool) -> None:
     while redis.primary is before:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
-    await writers.reach(len(writers.acknowledged) + LEAST)
+    await writers.reach(len(writers.acknowledged) + AFTER)
     if planned:
         await redis.until_well()
     writers.stop()
