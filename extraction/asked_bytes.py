@@ -23,7 +23,7 @@ class AskedBytes:
         ranges: Iterable[ByteRange] = (),
         path: str | None = None,
     ) -> None:
-        """`path` is that of the file that the tool returned, if it is known."""
+        """`path` names the file that the tool returned, if it is known."""
         self._store = store
         self.path = path
         self.stored = stored

@@ -88,7 +88,7 @@ class Inquiry:
         return None
 
     async def keep(self, key: str, report: Report) -> None:
-        """Keeps a report of the first model, which the key names; not one of another model."""
+        """Keeps the report if it is from the first model, which the key names."""
         if report.model in ("", self.terms.name):
             # Without the finding, the next question asks the model again.
             with suppress(StorageError):

@@ -51,7 +51,7 @@ class Asking(Protocol):
         ...
 
     async def count_in_thread(self, text: str) -> int:
-        """Counts like `count`, those of a long text in a thread."""
+        """Counts like `count`, but a long text in a thread."""
         ...
 
     def has_model_without(self, names: Collection[str]) -> bool:

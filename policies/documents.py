@@ -172,7 +172,7 @@ _TOP = _Document.model_fields.keys() - ToolKeys.model_fields.keys()
 """Keys that are valid only at the top of a document."""
 
 _SECTIONS: dict[str, type[PolicyTable]] = {"models": ModelKeys, "tenants": TenantKeys, "redact": PatternKeys}
-"""The keys of the tables in a section; those of all others are ToolKeys."""
+"""The keys of the tables in a section. Tables of other sections have ToolKeys."""
 
 _RULES = {
     "model_type": "must be a table of keys",

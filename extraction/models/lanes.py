@@ -100,6 +100,6 @@ class SharedModelState:
                 await asyncio.wait(self.bookings)
 
     async def count(self, texts: Sequence[str], tokenizer: Tokenizer) -> int:
-        """Counts tokens; those of long texts in the thread."""
+        """Counts tokens. Long texts are counted in the thread."""
         size = sum(map(len, texts))
         return await in_thread_if_long(size, count_in_slices, tokenizer, *texts, limiter=self.counting)

@@ -156,7 +156,7 @@ def _tail(search: _Search, ranked: Ranked, choice: Choice, shown: Sequence[Hit])
 
 
 def _told_rarest(data: bytes, word: str) -> str:
-    """In how many lines the word stands; if no line has it as it is spelled, the same of its stem."""
+    """In how many lines the word stands as it is spelled; if in none, in how many its stem stands."""
     for spelling, told in ((word, word), (stem(word), f"{stem(word)}…")):
         if spelling and (lines := _lines_with(data, spelling)):
             more = " or more" if lines == _MOST_LINES else ""

@@ -95,7 +95,8 @@ class SteppedSessions(ABC, Generic[W]):
     async def read(
         self, key: SessionKey, call_id: str | None = None, epoch: int | None = None
     ) -> SessionState:
-        """Reads the receipt of the call in `epoch`; None: that of the session, both at one moment."""
+        """Reads the session and the receipt of the call in `epoch`, by default the session's, both at one
+        moment."""
         guess = self._known.get(key, _UNKNOWN).epoch if epoch is None else epoch
         state = await self._read(key, _field(call_id, guess))
         while call_id is not None and epoch is None and state.epoch != guess:

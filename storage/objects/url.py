@@ -172,7 +172,8 @@ async def _check_promises(bucket: Bucket) -> None:
 
 
 async def _check_schema(bucket: Bucket) -> None:
-    """Marks a bucket without a schema with that of this version."""
+    """Raises ConfigError for another schema. Marks a bucket without a schema with the schema of this
+    version."""
     if await bucket.run(bucket.create, _SCHEMA_PATH, mark(SCHEMA)):
         return
     schema = await bucket.run(bucket.get, _SCHEMA_PATH)

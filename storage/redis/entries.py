@@ -98,7 +98,7 @@ class RedisEntries:
 class _EntryReader:
     """Reads the entries of a shard in pieces of `count`, which doubles up to _PIECE. `read_id` is the cursor:
     in the order of reading, every entry up to that id was taken or does not match. "" is the start if the
-    newest entries come first. `types`: those of entries that may tell of a gap."""
+    newest entries come first. `types`: the types of entries that may report a gap."""
 
     shard: Shard
     wanted: EntryFilter

@@ -199,8 +199,8 @@ def _translated(error: BaseException) -> StorageError:
 
 
 async def learn_schema(command: Callable[..., Awaitable[Any]]) -> Schema:
-    """Marks a Redis without a schema with that of this version. `command` runs a command; None means that its
-    key has another type. Raises StorageError."""
+    """Reads the schema. Marks a Redis without a schema with the schema of this version. `command` runs a
+    command; None means that its key has another type. Raises StorageError."""
     reading = ("HMGET", SCHEMA_KEY, "number", "written_by")
     schema = await command(*reading)
     if schema is not None and schema[0] is None:

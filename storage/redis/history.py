@@ -128,7 +128,8 @@ class RedisHistory(RedisEntries):
     async def _add_earlier(
         self, sums: GroupedSums, tenant: str, deleted: int, *, is_by_day: bool
     ) -> set[int]:
-        """Adds the packed sums. Returns the days that have some. `deleted`: that of the shards."""
+        """Adds the packed sums. Returns the days that have some. `deleted`: up to which time (Unix ms)
+        entries of the shards are missing."""
         key = shards_of(tenant)[0].key("earlier")
         known = await self._redis.command("HKEYS", key) or []
         days = sorted(int(day) for day in known if day.isdigit() and sums.reaches(int(day)))

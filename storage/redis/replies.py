@@ -78,7 +78,8 @@ _SCRIPTS: dict[str, ReplyCheck] = {
 
 
 def is_expected(command: Sequence[Any], reply: Any) -> bool:
-    """`command` begins with its name, or that of a script."""
+    """Whether the reply has the type that the command has. `command` begins with the name of the command, or
+    of a script."""
     name = str(command[0])
     shape = _COMMANDS.get(name) or _SCRIPTS.get(name)
     if name == "HMGET" and isinstance(reply, list) and len(reply) != len(command) - 2:

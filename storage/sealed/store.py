@@ -121,7 +121,7 @@ def _numbered(number: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """What the info of a sealed result hides: `size` is that of the body before sealing."""
+    """What the info of a sealed result hides. `size` is the size of the body before sealing."""
 
     size: int
     sha256: str

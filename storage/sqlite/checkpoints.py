@@ -44,7 +44,7 @@ _CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 
 class Checkpoints:
-    """Uses `connection` on a thread of its own, and closes it. `path` is that of the database."""
+    """Uses `connection` on a thread of its own, and closes it. `path` names the database."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection

@@ -229,7 +229,7 @@ class SqliteState:
     def check_room(
         self, connection: sqlite3.Connection, tenant: str, *, opens: bool, admitted: bool = False
     ) -> None:
-        """Within a transaction. Makes room if there is none. Raises TenantFull, TooManySessions."""
+        """Runs within a transaction. If there is no room, makes room. Raises TenantFull, TooManySessions."""
         self._check_total(connection, admitted=admitted)
         quota = self._quota_of(tenant)
         try:
