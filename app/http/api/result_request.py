@@ -114,6 +114,33 @@ class ResultIn(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     content: Raw
 
 
+SENTENCES = {
+    "tool_name": "The tool that returned the result. The policy for it is chosen by this name.",
+    "session_id": "The agent's run: its budget, and the results that are deleted with it.",
+    "tool_call_id": "Names the call. The same call again gets the same answer, and is accounted once.",
+    "tool_arguments": "What the tool was given: an object, or a string that is kept verbatim.",
+    "is_error": "The tool failed: the entry has the status `failed`.",
+    "provider": "For logs and accounting.",
+    "tool_kind": "For logs and accounting. `file`, `grep`, `glob`, `shell`, `web_fetch` and `web_search` "
+    "choose the hints; `other` has none.",
+    "tool_namespace": "The server of the tool, for logs and accounting. Default: split from `tool_name`.",
+    "latency_ms": "How long the tool ran, for the accounting.",
+    "truncated_total": "Rows or matches that the tool found, where it returned fewer of them.",
+    "model": "Chooses the tokenizer, and the window where it is known. Default: the session's model.",
+    "context": "The usage report: the tokens that are committed in the model's context. In a query, JSON.",
+    "policy": "Policy keys for this result alone. In a query, JSON.",
+    "door": "The client through which the result comes. The texts name our tools as it shows them.",
+    "client": "For the accounting: the program whose tools these are. Default: `door`.",
+    "project": "For the accounting: what the client works in, such as the name of its folder.",
+    "tool_prefix": "What the model sees before the names of our tools, such as `mcp__spillgate__`.",
+    "passes_on": "Whose tools the caller asks POST /arguments for: the message says how to hand on.",
+    "content": "The result: a string, or a list of MCP content blocks.",
+    "used_tokens": "`context.used_tokens`.",
+    "turn": "`context.turn`.",
+}
+"""What each field of a result is, and each parameter of the query, in the OpenAPI document."""
+
+
 class _TextIn(ResultIn, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """With a string, which is decoded with its body."""
 
