@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from domain.doors import MCP_META
+from domain.mcp import MCP_META
 from machine.descriptors import Buffer
 
 Id = str | int | float

@@ -12,7 +12,7 @@ from contextlib import suppress
 from hashlib import sha256
 
 from beside.relay.messages import LazyJson, client_info
-from domain.doors import MCP_CLIENTS, McpClient
+from domain.mcp import MCP_CLIENTS, McpClient
 from machine.descriptors import try_lock
 
 RELISTED_SECONDS = 0.5

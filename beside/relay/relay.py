@@ -42,7 +42,8 @@ from beside.relay.messages import (
 from beside.relay.offering import RELISTED_SECONDS, Offering
 from beside.relay.service_calls import GoverningService
 from beside.relay.streams import to_stderr
-from domain.doors import MCP_META, TOOL_NAMES
+from domain.doors import TOOL_NAMES
+from domain.mcp import MCP_META
 from domain.references import TOO_DEEP, UNRESOLVED, may_refer, references_in
 from machine.descriptors import Buffer
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from beside.relay.messages import LazyJson
-from domain.doors import MCP_META, NAMED_BY
+from domain.mcp import MCP_META, NAMED_BY
 
 VERSION = "MCP-Protocol-Version"
 _META_VERSION = f"{MCP_META}protocolVersion"

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from content.json_text import decoded
-from domain.doors import MCP_META, NAMED_BY
 from domain.errors import BadRequest
+from domain.mcp import MCP_META, NAMED_BY
 
 STATELESS = "2026-07-28"
 HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26")

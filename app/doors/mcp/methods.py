@@ -11,9 +11,9 @@ from app.answering.tool_definitions import Tool, ToolFormat, definitions, instru
 from app.doors.mcp.messages import HANDSHAKE, STATELESS, Params, RpcCall, RpcCode, RpcError
 from app.operations.tracing import READ, Carrier
 from app.runtime import Runtime
-from domain.doors import MCP_META
 from domain.errors import Gone, NotFound, SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey, session_named_in, split_handles
+from domain.mcp import MCP_META
 
 URI_TEMPLATE = "spillgate://{session}/{file}"
 
