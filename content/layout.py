@@ -1,19 +1,21 @@
 """How `query` reads a result: its tables, decided once from the bytes by its format."""
 
 import csv
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from content.kind import Kind
 from content.source_text import SourceText
 from content.tables import Table, lines_table
 from domain.errors import NotQueryable
+
+if TYPE_CHECKING:
+    from content.formats.format import Format
 
 
 class Layout(NamedTuple):
     """`data` is the first of the tables, `lines` the last. `notes` say what was left out."""
 
     tables: tuple[Table, ...]
-    kind: Kind
+    format: "Format"
     notes: tuple[str, ...] = ()
 
 
@@ -29,4 +31,4 @@ def layout_of(source: SourceText) -> Layout:
     lines = lines_table(source)
     if not tables:
         tables = (lines._replace(name="data"),)
-    return Layout((*tables, lines), source.format.kind, notes)
+    return Layout((*tables, lines), source.format, notes)

@@ -4,16 +4,13 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 
-from content.formats.format import Passage, by_row
+from content.formats.format import Passage
 from content.formats.hidden_parts import hidden_spans
 from content.formats.json import JsonFormat
 from content.formats.markup import END_OF_CELL, TAGS_BETWEEN, WHOLE_TAG
-from content.formats.prose import markdown_headings
 from content.formats.sheets import CELL_KEY, CELL_LINE, CELL_OBJECT
 from content.grep import Surroundings
-from content.kind import Kind
 from content.source_text import SourceText
-from content.text import clip
 
 MOST_BYTES = 8 << 20
 """The most bytes of data for which a view is made. Larger data is searched as stored."""
@@ -104,16 +101,8 @@ def block_ends(data: bytes, lines: Iterable[int]) -> dict[int, int]:
 def headings(source: SourceText) -> list[tuple[int, str]]:
     """The headings of a text or page and the definitions of source code, with the numbers of their lines in
     the stored text."""
-    kind = source.format.kind
-    if kind is Kind.MARKDOWN:
-        marks = ((mark.start(), clip(mark[0])) for mark in markdown_headings(source.data))
-        found = list(by_row(source.data, marks))
-    elif kind in (Kind.HTML, Kind.DIFF, Kind.CODE):
-        outlined = source.format.outline(source)
-        found = [(one[0], one[1].strip()) for one in outlined if not isinstance(one, str)]
-    else:
-        return []
-    first = source.line(0)
+    found = list(source.format.headings(source))
+    first = source.line(0) if found else 0
     return sorted((row + first, text) for row, text in found)
 
 

@@ -12,15 +12,13 @@ import msgspec
 
 from content.describe import natural_language_of
 from content.formats.code import CodeFormat, definitions_in_order, source_noun
+from content.formats.format import SketchForm
 from content.formats.hidden_parts import hidden_spans, without
 from content.formats.json_tables import parsed_head
 from content.formats.log import GRAVEST, ends, level_of, levels_of_lines
 from content.formats.markup import TAGS_BETWEEN, WHOLE_TAG, page_headings
-from content.formats.prose import markdown_headings
-from content.formats.table import dialect_in
 from content.json_rows import JsonRows
 from content.json_shape import json_shape_of, shape_of_rows
-from content.kind import Kind
 from content.layout import Layout, layout_of
 from content.source_text import SourceText
 from content.tables import LINES, Column, Table, spelled
@@ -28,15 +26,14 @@ from content.text import SAMPLE_BYTES, clip, count_of, cut_head
 
 MAX_BYTES = 700
 
-_READ_BYTES, _PRINTED_BYTES = 4 << 10, 16 << 10
-"""What is looked at for tables that DuckDB does not read as they are, and of those with white space or bars
-between their cells: our reader takes ten times as long."""
-
 _SCANNED = 64 << 10
 """The bytes of a page that are looked at for text."""
 
 _CODE_BYTES = 32 << 10
 """The most of source code in which definitions are looked for."""
+
+_KEYED = (SketchForm.VALUE, SketchForm.RECORDS)
+"""They show the keys of rows that are objects."""
 
 _LINE, _LONG_LINE = 150, 220
 _CELL_WIDTHS = (60, 40, 24, 14, 8)
@@ -90,28 +87,20 @@ class Sketched(NamedTuple):
 def sketch(source: SourceText, max_bytes: int = MAX_BYTES, origin: Origin = Origin()) -> str:  # noqa: B008
     """Returns at most `max_bytes`. Raises nothing. Takes 1 ms for 100 KiB of ordinary text."""
     most = min(max_bytes, MAX_BYTES)
-    part = _read_part(source)
+    form = source.format.sketch_form
+    part = source.format.tables_part(source)
     layout = layout_of(part)
-    if source.format.kind is Kind.CSV and _goes_on_otherwise(source, part):
+    if form is SketchForm.TABLE and _goes_on_otherwise(source, part):
         # `data` are the lines where several tables follow each other. To know that takes all of them.
         *_, lines = layout.tables
-        layout = Layout((lines, lines), layout.kind)
+        layout = Layout((lines, lines), layout.format)
     lead = [*_lead(source, origin), *(clip(note, _NOTE) for note in layout.notes)]
-    last = "" if source.format.kind is Kind.BINARY else _tables_line(layout)
+    last = "" if form is SketchForm.BINARY else _tables_line(layout)
     room = most - sum(_size(line) + 1 for line in (*lead, last))
-    body = _OF_KIND.get(source.format.kind, _lines)(source, max(room, _LEAST), Sketched(origin, layout))
+    body = _OF_FORM[form](source, max(room, _LEAST), Sketched(origin, layout))
     text = "\n".join(filter(None, (*lead, *body))).translate(_CONTROL)
     text = _cut(text, most - _size(last) - 1)
     return _cut(f"{text}\n{last}" if last else text, most)
-
-
-def _read_part(source: SourceText) -> SourceText:
-    """The part of which the tables are described."""
-    kind = source.format.kind
-    if kind in (Kind.JSON, Kind.NDJSON, Kind.LOG) or (kind is Kind.CSV and dialect_in(source).is_separated):
-        return source
-    start = max(0, source.data.find(b"<table")) if kind is Kind.HTML else 0
-    return source.beginning(_PRINTED_BYTES if kind is Kind.CSV else _READ_BYTES, start)
 
 
 def _goes_on_otherwise(source: SourceText, part: SourceText) -> bool:
@@ -148,7 +137,7 @@ def _lead(source: SourceText, origin: Origin) -> Iterator[str]:
 
 def _exit_status(source: SourceText) -> str | None:
     """The status that a client or a shell wrote into the first or last lines."""
-    if source.format.kind is Kind.BINARY:
+    if source.format.sketch_form is SketchForm.BINARY:
         return None
     ends = source.tail[-2000:], source.stored[:2000]
     if not any(word in end.lower() for end in ends for word in (b"exit", b"return")):
@@ -181,7 +170,7 @@ def _tables_line(layout: Layout, room: int = _TABLES_BYTES) -> str:
 
 def _has_own_names(table: Table, layout: Layout) -> bool:
     """Whether the columns of a table of a text or page are named where they stand."""
-    return table.is_named and layout.kind not in (Kind.JSON, Kind.NDJSON) and not layout.tables[0].read
+    return table.is_named and layout.format.sketch_form not in _KEYED and not layout.tables[0].read
 
 
 def _with_levels(table: Table) -> list[str]:
@@ -212,9 +201,9 @@ def _names(columns: Sequence[Column], room: int = _TABLES_BYTES) -> Iterator[str
 
 def _is_shown(data: Table, layout: Layout) -> bool:
     """Whether the columns stand in the sketch: as keys, or over a row."""
-    if layout.kind in (Kind.JSON, Kind.NDJSON):
+    if layout.format.sketch_form in _KEYED:
         return not (isinstance(data.read, JsonRows) and _is_keyed(data)) or _is_made(data)
-    return layout.kind is not Kind.LOG and layout.tables[1].name != "table1"
+    return layout.format.has_row_in_sketch and layout.tables[1].name != "table1"
 
 
 def _is_keyed(data: Table) -> bool:
@@ -234,7 +223,7 @@ def _is_made(data: Table) -> bool:
 
 def _json(source: SourceText, room: int, seen: Sketched, prefix: str = "JSON ") -> list[str]:
     if _is_made(seen.data):
-        return _rows(seen.data, room, "JSON")
+        return _rows(seen.data, room, source.format.row_noun(source))
     value, is_whole = _parsed(source)
     if not isinstance(value, dict | list):
         return _lines(source, room, seen)
@@ -270,8 +259,8 @@ def _is_cut(source: SourceText) -> bool:
 
 def _table(source: SourceText, room: int, seen: Sketched) -> list[str]:
     if seen.data.read is None:
-        return _lines(source, room, seen, _read_part(source))
-    return _rows(seen.data, room, dialect_in(source).name)
+        return _lines(source, room, seen, source.format.tables_part(source))
+    return _rows(seen.data, room, source.format.row_noun(source))
 
 
 def _rows(data: Table, room: int, noun: str) -> list[str]:
@@ -399,7 +388,7 @@ def _lines(source: SourceText, room: int, seen: Sketched, part: SourceText | Non
     """Headings, or first and last lines; of a command its last lines before the first. `part` tells what the
     text is, if not all of it does."""
     noun = source.format.shape(part or source).noun
-    if seen.is_run and source.format.kind in (Kind.MARKDOWN, Kind.CODE):
+    if seen.is_run and source.format.is_taken_for_output:
         # What a command prints begins like one now and then.
         noun = "text"
     last = _last_lines(source, 2)
@@ -445,14 +434,12 @@ def _faults(source: SourceText) -> list[tuple[int, bytes]]:
 
 
 def _text(source: SourceText, room: int, seen: Sketched) -> list[str]:
-    if isinstance(seen.data.read, JsonRows):
-        return _rows(seen.data, room, "Python literal")
-    if callable(seen.data.read) and seen.layout.tables[1].name == LINES:
-        return _rows(seen.data, room, "records of one field a line")
+    read, others = seen.data.read, seen.layout.tables[1:]
+    if isinstance(read, JsonRows) or (callable(read) and others[0].name == LINES):
+        return _rows(seen.data, room, source.format.row_noun(source))
     if seen.is_run:
         return _lines(source, room, seen)
-    # A # in plain text begins a comment.
-    headings = _headings(source) if source.format.kind is Kind.MARKDOWN else iter(())
+    headings = _headings(source)
     first = list(islice(headings, _FEW_HEADINGS))
     if len(first) < _FEW_HEADINGS:
         return _lines(source, room, seen)
@@ -460,11 +447,8 @@ def _text(source: SourceText, room: int, seen: Sketched) -> list[str]:
 
 
 def _headings(source: SourceText) -> Iterator[str]:
-    row, done = 0, 0
-    for heading in islice(markdown_headings(source.data), _MOST):
-        row += source.data.count(b"\n", done, heading.start())
-        done = heading.start()
-        yield _numbered(source, row, clip(heading[2], _HEADING))
+    for row, text in islice(source.format.headings(source), _MOST):
+        yield _numbered(source, row, clip(text.lstrip("# "), _HEADING))
 
 
 def _joined(parts: Iterable[str], room: int, mark: str = " · ") -> str:
@@ -526,7 +510,7 @@ def _texts_of(source: SourceText) -> Iterator[str]:
 
 def _outline(source: SourceText, room: int, seen: Sketched) -> list[str]:
     """What source code defines, which files a diff changes, in which files a search found how much."""
-    if seen.origin.is_command and source.format.kind is Kind.CODE:
+    if seen.origin.is_command and source.format.is_taken_for_output:
         return _lines(source, room, seen)
     is_code = isinstance(source.format, CodeFormat)
     most = _CODE_BYTES if is_code else len(source.data) if source.is_whole else SAMPLE_BYTES
@@ -543,17 +527,14 @@ def _item(source: SourceText, one: str | tuple[int, str]) -> str:
     return one.strip() if isinstance(one, str) else _numbered(source, one[0], clip(one[1].strip(), _HEADING))
 
 
-_OF_KIND: dict[Kind, Callable[[SourceText, int, Sketched], list[str]]] = {
-    Kind.JSON: _json,
-    Kind.NDJSON: _records,
-    Kind.CSV: _table,
-    Kind.LOG: _log,
-    Kind.HTML: _page,
-    Kind.CODE: _outline,
-    Kind.DIFF: _outline,
-    Kind.GREP: _outline,
-    Kind.MARKDOWN: _text,
-    Kind.TEXT: _text,
-    Kind.BINARY: lambda source, room, seen: ["binary data"],
+_OF_FORM: dict[SketchForm, Callable[[SourceText, int, Sketched], list[str]]] = {
+    SketchForm.VALUE: _json,
+    SketchForm.RECORDS: _records,
+    SketchForm.TABLE: _table,
+    SketchForm.LOG: _log,
+    SketchForm.PAGE: _page,
+    SketchForm.OUTLINE: _outline,
+    SketchForm.TEXT: _text,
+    SketchForm.LINES: _lines,
+    SketchForm.BINARY: lambda source, room, seen: ["binary data"],
 }
-"""Any other kind is shown by its lines."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from content.formats.format import Description, Format, Sample
+from content.formats.format import Description, Format, Sample, SketchForm
 from content.kind import Kind
 from content.source import Source
 from content.text import BOM, clip
@@ -31,6 +31,7 @@ class BinaryFormat(Format):
 
     kind = Kind.BINARY
     noun = "binary data"
+    sketch_form = SketchForm.BINARY
     has_structure = False
     is_lines = False
 

@@ -5,7 +5,16 @@ from collections.abc import Iterator
 
 from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, matches_in_slices
 from content.formats.definitions import definitions, scan
-from content.formats.format import Description, Format, Mark, Passage, Sample, Whole, lines_around
+from content.formats.format import (
+    Description,
+    Mark,
+    OutlinedFormat,
+    Passage,
+    Sample,
+    SketchForm,
+    Whole,
+    lines_around,
+)
 from content.formats.headers import header_of
 from content.formats.languages import CODE_LINE, Language, language_in, language_of
 from content.formats.prose import heading_levels
@@ -78,10 +87,12 @@ def definitions_in_order(source: Source) -> Iterator[tuple[int, str]]:
         yield one.line - 1, f"{one.keyword} {one.name}"
 
 
-class CodeFormat(Format):
+class CodeFormat(OutlinedFormat):
     kind = Kind.CODE
     is_doubtful = True
     noun = "source code"
+    sketch_form = SketchForm.OUTLINE
+    is_taken_for_output = True
     finds = (at_ends(_UNINDENTED_PARAGRAPH), at_ends(PARAGRAPH), at_ends(UNINDENTED))
     passage_finds = finds[1:2]
 

@@ -4,7 +4,14 @@ import re
 from collections.abc import Iterator
 
 from content.formats.cuts import at_ends, matches_in_slices
-from content.formats.format import Description, Format, Mark, Sample, by_row
+from content.formats.format import (
+    Description,
+    Mark,
+    OutlinedFormat,
+    Sample,
+    SketchForm,
+    by_row,
+)
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -25,9 +32,10 @@ _GIT_HEAD, _PLAIN_HEAD = (
 _HUNK = re.compile(rb"\n(?=@@ |diff --git |Index: )")
 
 
-class DiffFormat(Format):
+class DiffFormat(OutlinedFormat):
     kind = Kind.DIFF
     noun = "a diff"
+    sketch_form = SketchForm.OUTLINE
     finds = (at_ends(_HUNK),)
 
     def matches(self, sample: Sample) -> bool:

@@ -5,9 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from content.formats.cuts import AIM, LEAST, REACH, EdgeFinder, cut, cut_passage
 from content.kind import Kind
@@ -87,7 +88,31 @@ class Whole(NamedTuple):
     columns: str = ""
 
 
+class SketchForm(Enum):
+    """How a sketch shows data; `content/sketch.py` has a function for each."""
+
+    TEXT = auto()
+    """By a row if it has one table and no other, by its headings if it has three, else by its lines."""
+    LINES = auto()
+    """By its first and last lines."""
+    VALUE = auto()
+    """By the keys and values of one JSON document."""
+    RECORDS = auto()
+    """By the keys and values of JSON lines."""
+    TABLE = auto()
+    """By a row under the names of its columns."""
+    OUTLINE = auto()
+    """By its outline."""
+    LOG = auto()
+    PAGE = auto()
+    BINARY = auto()
+
+
 _LINES = 60
+TABLES_BYTES = 4 << 10
+
+Part = TypeVar("Part", bound=Source)
+"""A source, and a part of it, which is of the same class."""
 
 
 class Sample:
@@ -143,6 +168,12 @@ class Format:
     formats."""
     is_written = False
     """True if people write this format, and read it as it is."""
+    sketch_form = SketchForm.TEXT
+    """How a sketch shows it."""
+    has_row_in_sketch = True
+    """False if the sketch does not show the columns of `data`, so that its line of tables names them."""
+    is_taken_for_output = False
+    """True if what a command prints begins like this format now and then."""
 
     def matches(self, sample: Sample) -> bool:
         raise NotImplementedError
@@ -152,6 +183,10 @@ class Format:
 
     def outline(self, source: Source) -> Iterator[str | tuple[int, str]]:
         """Lines; pairs of a 0-based row of the data and a text, which get the number of the line there."""
+        yield from ()
+
+    def headings(self, source: Source) -> Iterator[tuple[int, str]]:
+        """What a match is shown below: pairs of a 0-based row of the data and a text."""
         yield from ()
 
     def marks(self, data: bytes) -> Iterable[Mark]:
@@ -202,6 +237,21 @@ class Format:
         NotQueryable if the data is not well-formed."""
         readers = self.of_lines(source)
         return ((table_of_lines(source, readers),) if readers else ()), ()
+
+    def tables_part(self, source: Part) -> Part:
+        """The part of the data of which a sketch describes the tables: what takes a millisecond."""
+        return source.beginning(TABLES_BYTES)
+
+    def row_noun(self, source: Source) -> str:
+        """What the sketch calls data that it shows by a row."""
+        return self.noun
+
+
+class OutlinedFormat(Format):
+    """A format whose outline has the headings of its text."""
+
+    def headings(self, source: Source) -> Iterator[tuple[int, str]]:
+        return ((one[0], one[1].strip()) for one in self.outline(source) if not isinstance(one, str))
 
 
 def _path(around: list[tuple[int, str]]) -> str:

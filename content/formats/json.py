@@ -16,9 +16,11 @@ from content.formats.cuts import AIM, LEAST, MOST, REACH, EdgeFinder, cut, cut_p
 from content.formats.format import (
     Description,
     Format,
+    Part,
     Passage,
     PassageStart,
     Sample,
+    SketchForm,
     Whole,
     clipped_columns,
     group_of,
@@ -463,6 +465,7 @@ _RECORD = re.compile(rb'\{\s*".*\}\s*\Z|\[.*\]\s*\Z')
 class JsonFormat(Format):
     kind = Kind.JSON
     noun = "JSON"
+    sketch_form = SketchForm.VALUE
     syntax = "JSON"
     finds: tuple[EdgeFinder, ...] = (_member,)
     # Passages of JSON with too many brackets for a walk.
@@ -507,6 +510,12 @@ class JsonFormat(Format):
     def tables(self, source: Source) -> TablesAndNotes:
         return tables_of_json(source)
 
+    def tables_part(self, source: Part) -> Part:
+        return source
+
+    def row_noun(self, source: Source) -> str:
+        return "JSON"
+
 
 def _are_most_bytes(head: bytes) -> bool:
     """True for several records that make up nearly all of the bytes, such as records below a request."""
@@ -518,6 +527,7 @@ class RecordsFormat(JsonFormat):
     kind = Kind.NDJSON
     is_records = True
     noun = "JSON lines"
+    sketch_form = SketchForm.RECORDS
     syntax = "NDJSON"
 
     def matches(self, sample: Sample) -> bool:
@@ -584,6 +594,7 @@ class LiteralFormat(JsonFormat):
     is_doubtful = True
     is_written = True
     noun = "plain text"
+    sketch_form = SketchForm.TEXT
     syntax = "Python"
     has_structure = False
     finds = ()
@@ -609,6 +620,12 @@ class LiteralFormat(JsonFormat):
             return tables_of_value(encoded(self.value(Source(source.data))))
         text = source.data.decode("utf-8", "ignore")
         return only_data(tables_of_value(encoded(cut_off(literal_json(text)))))
+
+    def tables_part(self, source: Part) -> Part:
+        return Format.tables_part(self, source)
+
+    def row_noun(self, source: Source) -> str:
+        return "Python literal"
 
 
 def _has_documents(head: bytes) -> bool:

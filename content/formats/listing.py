@@ -2,7 +2,7 @@
 
 import re
 
-from content.formats.format import Description, Format, Sample
+from content.formats.format import Description, Format, Sample, SketchForm
 from content.kind import Kind
 from content.source import Source
 
@@ -19,6 +19,7 @@ class ListingFormat(Format):
     kind = Kind.LISTING
     is_records = True
     noun = "a list of files"
+    sketch_form = SketchForm.LINES
     has_structure = False
 
     def matches(self, sample: Sample) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import dropwhile, islice
 
 from content.formats.cuts import UNINDENTED, at_ends
-from content.formats.format import Description, Format, Sample
+from content.formats.format import Description, Format, Part, Sample, SketchForm
 from content.kind import Kind
 from content.source import Source
 from content.tables import Readers
@@ -222,6 +222,8 @@ def _is_table(lines: list[bytes]) -> bool:
 class LogFormat(Format):
     kind = Kind.LOG
     noun = "a log"
+    sketch_form = SketchForm.LOG
+    has_row_in_sketch = False
     finds = (at_ends(EVENT), at_ends(UNINDENTED))
     passage_finds = finds[:1]
 
@@ -256,3 +258,6 @@ class LogFormat(Format):
 
             read["time"] = time
         return read | {"level": level_of} if _levels_at_ends(source) else read
+
+    def tables_part(self, source: Part) -> Part:
+        return source

@@ -8,11 +8,15 @@ from itertools import starmap
 
 from content.formats.cuts import MOST, at_ends, at_starts, matches_in_slices
 from content.formats.format import (
+    TABLES_BYTES,
     Description,
     Format,
     Mark,
+    OutlinedFormat,
+    Part,
     Passage,
     Sample,
+    SketchForm,
     Whole,
     by_row,
     clipped_columns,
@@ -77,10 +81,11 @@ def page_headings(data: bytes) -> Iterator[tuple[int, str]]:
         yield tag.start(), f"{tag[1].lower().decode()}: {clip(_text_of(data, tag, 600))}"
 
 
-class HtmlFormat(Format):
+class HtmlFormat(OutlinedFormat):
     kind = Kind.HTML
     is_written = True
     noun = "an HTML page"
+    sketch_form = SketchForm.PAGE
     finds = (at_starts(_BLOCK_TAG),)
 
     def matches(self, sample: Sample) -> bool:
@@ -116,6 +121,9 @@ class HtmlFormat(Format):
         data = lines_table(source)._replace(name="data")
         return without_counts((data, *found) if found else (), source), ()
 
+    def tables_part(self, source: Part) -> Part:
+        return source.beginning(TABLES_BYTES, max(0, source.data.find(b"<table")))
+
 
 def _of_page(number: int, table: PageTable) -> Table:
     columns = tuple(
@@ -131,6 +139,7 @@ def _of_page(number: int, table: PageTable) -> Table:
 class XmlFormat(Format):
     kind = Kind.XML
     noun = "XML"
+    sketch_form = SketchForm.LINES
     finds = (at_ends(_TAG_END),)
 
     def matches(self, sample: Sample) -> bool:

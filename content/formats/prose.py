@@ -93,10 +93,14 @@ class _ProseFormat(Format):
     def tables(self, source: Source) -> TablesAndNotes:
         return tables_in_text(source)
 
+    def row_noun(self, source: Source) -> str:
+        return "records of one field a line"
+
 
 class MarkdownFormat(_ProseFormat):
     kind = Kind.MARKDOWN
     noun = "Markdown"
+    is_taken_for_output = True
     finds = (at_ends(_ITEM), at_ends(PARAGRAPH))
 
     def matches(self, sample: Sample) -> bool:
@@ -124,6 +128,9 @@ class MarkdownFormat(_ProseFormat):
         )
         return by_row(source.data, headings)
 
+    def headings(self, source: Source) -> Iterator[tuple[int, str]]:
+        return by_row(source.data, ((one.start(), clip(one[0])) for one in markdown_headings(source.data)))
+
     def marks(self, data: bytes) -> Iterator[Mark]:
         for heading in markdown_headings(data):
             yield heading.start(), len(heading[1]), clip(heading[2].rstrip(b" #\r"), _TITLE)
@@ -136,6 +143,7 @@ class TextFormat(_ProseFormat):
     finds = (at_ends(_STANZA), at_ends(EVENT), at_ends(UNINDENTED))
     passage_finds = finds[:1]
     has_structure = False
+    # It has no headings: a # in plain text begins a comment.
 
     def matches(self, sample: Sample) -> bool:
         return True

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from content.formats.cuts import AIM, MOST
-from content.formats.format import Description, Format, Sample
+from content.formats.format import Description, Format, Sample, SketchForm
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -21,6 +21,7 @@ class SearchFormat(Format):
     kind = Kind.GREP
     is_records = True
     noun = "search output"
+    sketch_form = SketchForm.OUTLINE
     has_structure = False
 
     def matches(self, sample: Sample) -> bool:
