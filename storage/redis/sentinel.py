@@ -56,6 +56,7 @@ class Sentinels:
         self._primary: RedisNode | None = None
         self._fails_over = False
         self._answered = 0
+        self._has_slow = False
         self._asked_at = float("-inf")
         self._asking: asyncio.Task[None] | None = None
         self._listening: list[asyncio.Task[None]] = []
@@ -84,13 +85,15 @@ class Sentinels:
 
     async def is_alone(self, replicas: int) -> bool:
         """Whether the primary has fewer than `replicas` connected replicas and no failover is in progress:
-        then no replica that lacks the last writes is about to become the primary."""
+        then no replica that lacks the last writes is about to become the primary. A sentinel that is slow to
+        answer may be the one that leads a failover."""
         server = await self._named()
         (info,) = await server.send([("INFO", "replication")])
         connected = _online(info) if isinstance(info, dict) else replicas
         await self._asked_since(time.monotonic())
         is_same = server is self._primary and not self._fails_over
-        return connected < replicas and is_same and 2 * self._answered > len(self._sentinels)
+        is_certain = not self._has_slow and 2 * self._answered > len(self._sentinels)
+        return connected < replicas and is_same and is_certain
 
     async def close(self) -> None:
         tasks = [*self._listening, *self._late, *self._closing, *([self._asking] if self._asking else [])]
@@ -151,6 +154,7 @@ class Sentinels:
         answers = [one for one in outcomes if isinstance(one, _NamedPrimary)]
         self._why = next((one for one in outcomes if isinstance(one, StoreUnavailable)), self._why)
         self._answered = len(answers)
+        self._has_slow = len(done) < len(expected)
         self._fails_over = any(one.fails_over for one in answers)
         if answers:
             self._use(max(answers).primary)
