@@ -146,9 +146,9 @@ class PostgresServer:
 
     def make(self) -> None:
         """Its directory, with an empty database `ledger`."""
-        shutil.copytree(_template().name, self.directory)
-        for place in (Path(self._home.name), self.directory, *self.directory.rglob("*")):
-            give_away(place)
+        give_away(Path(self._home.name))
+        # With its owner; shutil takes three times as long.
+        subprocess.run(["cp", "-a", _template().name, str(self.directory)], check=True)
         self.configure()
 
     def _own_directory(self) -> None:
