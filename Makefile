@@ -224,7 +224,7 @@ site: .site/.ready ## Build the site of docs/ into dist/site, and check its link
 	.site/venv/bin/python docs/site/build.py $$(sed -n 's/^__version__ = "\(.*\)"/\1/p' domain/__init__.py)
 
 .PHONY: reference
-reference: $(VENV)/.dev ## Write docs/reference and app/ui/outcomes.js from the code: routes, settings, policy keys, metrics, errors
+reference: $(VENV)/.dev ## Write docs/reference, app/ui/outcomes.js and the TypeScript client's tool.js from the code
 	$(BIN)/python -m tests.reference
 
 tree: $(VENV)/.dev ## Write the tree of the modules, and the way of a result, into docs/house.md

@@ -1,4 +1,5 @@
-"""What `make reference` writes: docs/reference, and the outcomes of the dashboard. A test compares."""
+"""What `make reference` writes: docs/reference, the outcomes of the dashboard, and the tool of the TypeScript
+client. A test compares."""
 
 import ast
 import inspect
@@ -14,6 +15,7 @@ from typing import Any
 import yaml
 
 from app.answering.pass_on import _MOST_REFERENCES
+from app.answering.tool_definitions import TOOLS, ToolFormat, definitions
 from app.governing.body import HELD_BYTES
 from app.http.api.body_caps import PLAIN_BODY_BYTES, PLAIN_BODY_VALUES
 from app.http.api.openapi import described_fields
@@ -33,7 +35,7 @@ from extraction.queries import MAX_DATA_BYTES
 from extraction.query_child import EVALUATE_SECONDS, MEMORY_BYTES, READ_SECONDS
 from extraction.retrieve.strategy import MOST_BYTES as MOST_SEARCHED_BYTES
 from policies.outcomes import OUTCOMES
-from policies.policy import Policy
+from policies.policy import Offer, Policy
 from storage.objects import url as objects_url
 from storage.postgres import url as postgres_url
 from storage.redis import url as redis_url
@@ -41,6 +43,7 @@ from storage.redis import url as redis_url
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "docs" / "reference"
 OUTCOMES_SCRIPT = ROOT / "app" / "ui" / "outcomes.js"
+TOOL_SCRIPT = ROOT / "clients" / "typescript" / "src" / "tool.js"
 
 Schema = dict[str, Any]
 FIELDS = described_fields()
@@ -485,6 +488,16 @@ def outcomes() -> str:
     return f"// Written by `make reference`.\n\nexport const OUTCOMES = {json.dumps([*OUTCOMES])};\n"
 
 
+def tool() -> str:
+    (defined,) = definitions([TOOLS[Offer.ONE]], (), ToolFormat.MCP)
+    shown = {key: defined[key] for key in ("name", "description", "inputSchema")}
+    return (
+        "/** The tool that a service offers unless its policy names others, as MCP has it. Written by "
+        "`make reference`.\n * @type {Record<string, any>} */\n"
+        f"export const TOOL = {json.dumps(shown, indent=2, ensure_ascii=False)};\n"
+    )
+
+
 PAGES = {
     "routes": routes,
     "settings": settings,
@@ -502,3 +515,4 @@ if __name__ == "__main__":
     for name, made in PAGES.items():
         (PLACE / f"{name}.md").write_text(made())
     OUTCOMES_SCRIPT.write_text(outcomes())
+    TOOL_SCRIPT.write_text(tool())

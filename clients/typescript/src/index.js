@@ -3,6 +3,8 @@
 import { inspect } from "node:util";
 import { NoOwnService, fetchAt, fetchOwn } from "./own-service.js";
 
+export { TOOL } from "./tool.js";
+
 /** @import { components } from "../types/openapi.js" */
 
 /** @typedef {components["schemas"]["ResultOut"]} ResultOut */
@@ -65,24 +67,6 @@ import { NoOwnService, fetchAt, fetchOwn } from "./own-service.js";
 
 /** The tools that a service may offer. `tools()` says which it offers now. */
 export const TOOL_NAMES = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"];
-
-/** The tool that a service offers unless its policy names others, as MCP has it. @type {Definition} */
-export const TOOL = {
-  name: "tool_output",
-  description: "Reads stored tool outputs by handle (several: a,b) and one of the others. Count and sum by query.",
-  inputSchema: {
-    type: "object",
-    properties: {
-      handle: { type: "string" },
-      query: { description: "DuckDB SQL over data, lines (of several: data1, …); or JMESPath", type: "string" },
-      pattern: { description: "RE2, single lines", type: "string" },
-      lines: { description: "10-20,95,-5", type: "string" },
-      extract: { description: "words to find passages by", type: "string" },
-    },
-    required: ["handle"],
-    additionalProperties: false,
-  },
-};
 
 const OPTIONS = ["baseUrl", "apiKey", "sessionId", "timeout", "patience", "cutChars", "headers", "fetch", "sleep"];
 const USAGE = ["usedTokens", "turn", "sessionId"];

@@ -221,3 +221,12 @@ async def test_the_message_names_the_tools_that_are_offered(
     assert told["content"].split("\n")[1] == second.format(told["handle"])
     assert "id: 0, city: " in told["content"]
     assert len(told["content"].encode()) <= 650
+
+
+async def test_the_message_names_each_way_of_asking_that_the_tool_takes(client: httpx.AsyncClient) -> None:
+    sent = {"session_id": "ways", "tool_name": "t", "content": TABLE}
+    told = (await client.post("/results", json=sent)).json()
+    (tool,) = (await client.get("/tools?session_id=ways&format=mcp")).json()["tools"]
+    handle, *ways, last = tool["inputSchema"]["properties"]
+    assert handle == "handle"
+    assert told["content"].split("\n")[1].endswith(f" by {', '.join(ways)} or {last}.")
