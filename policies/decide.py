@@ -61,8 +61,9 @@ def candidate_outcomes(
     `trigger` is None if only the view caps left something out."""
     fired = trigger or Trigger.RESERVE_FAILED
     is_rejected = trigger is Trigger.SIZE_CAP and 0 < policy.reject_rows < rows
-    named = [(OutcomeKind.REJECT if is_rejected else policy.on_oversize, fired), (OutcomeKind.STORE, fired)]
-    return [(OutcomeKind.CAP, None), *named] if trigger is None else list(named)
+    first = OutcomeKind.REJECT if is_rejected else policy.on_oversize
+    named = [(kind, fired) for kind in dict.fromkeys((first, OutcomeKind.STORE))]
+    return [(OutcomeKind.CAP, None), *named] if trigger is None else [*named]
 
 
 def would_pass(texts: Iterable[tuple[OutcomeKind, int]], replaced: int, budget: Budget) -> bool:
