@@ -18,7 +18,7 @@ from domain.handles import DEFAULT_TENANT, is_name
 from domain.library_errors import pydantic_rule
 from domain.quotas import TenantQuota
 from policies.documents import check_base_url
-from storage import ledger_url
+from storage import LEDGERS, STORES, ledger_url, urls_of
 
 PREFIX = "SPILLGATE_"
 HOOK_CAP = 7168
@@ -67,9 +67,7 @@ class Settings(BaseSettings):
     storage_url: str = Field(
         "disk:",
         validate_default=True,
-        description="Where bodies are kept: `memory:`, `disk:///path`, `redis://`, `rediss://`, "
-        "`redis+sentinel://`, `redis+cluster://`, `s3://`, `gs://` or `az://`; `disk:` = the state "
-        "directory.",
+        description=f"Where bodies are kept: {urls_of(STORES)}; `disk:` = the state directory.",
     )
     storage_url_file: Path | None = Field(
         None, description="File that holds the storage URL, for a URL with a password."
@@ -81,9 +79,8 @@ class Settings(BaseSettings):
     )
     ledger_url: str | None = Field(
         None,
-        description="Where sessions and accounting are kept: `memory:`, `sqlite:///path`, `postgresql://`, "
-        "`redis://` and the other schemes of Redis. Default: with the bodies. Must be set if the bodies are "
-        "in an object store.",
+        description=f"Where sessions and accounting are kept: {urls_of(LEDGERS)}. Default: with the bodies. "
+        "Must be set if the bodies are in an object store.",
     )
     ledger_url_file: Path | None = Field(None, description="File that holds the ledger URL.")
     policy_file: Path | None = Field(

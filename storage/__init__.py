@@ -3,7 +3,7 @@
 A backend is imported when it is opened."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -79,6 +79,12 @@ def check_urls(store: str, ledger: str) -> None:
                 PARSERS[url.partition(":")[0]](url)
         except ValueError:
             raise ConfigError(f"{setting} is not a URL.") from None
+
+
+def urls_of(backends: Iterable[str]) -> str:
+    """How the URLs of stores or ledgers are written, as the reference lists them."""
+    *others, last = (f"`{_WRITTEN.get(scheme, f'{scheme}://')}`" for scheme in backends)
+    return f"{', '.join(others)} or {last}"
 
 
 def ledger_url(store_url: str) -> str:
@@ -260,6 +266,9 @@ STORES: dict[str, StoreBackend] = {
     **dict.fromkeys(REDIS_SCHEMES, StoreBackend(_open_redis)),
     **dict.fromkeys(OBJECT_SCHEMES, StoreBackend(_open_objects, _no_ledger)),
 }
+_WRITTEN = {"memory": "memory:", "disk": "disk:///path", "sqlite": "sqlite:///path"}
+"""How the URL of a scheme is written that names no server."""
+
 LEDGERS: dict[str, LedgerOpener] = {
     "memory": _open_memory_ledger,
     "sqlite": _open_sqlite,
