@@ -69,6 +69,7 @@ async def services() -> AsyncIterator[dict[str, str]]:
         await tcp.listening()
         while not (folder / "private" / "s.sock").exists():
             assert unix.is_alive(), (folder / "log2").read_text()
+            await asyncio.sleep(0.01)
         host, port = tcp.address
         yield {"tcp": f"{host}:{port}", "unix": f"unix:{folder}/private/s.sock"}
     finally:
