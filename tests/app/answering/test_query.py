@@ -96,7 +96,7 @@ async def asked(client: httpx.AsyncClient, handle: str, expression: str, **more:
 async def refused(client: httpx.AsyncClient, handle: str, expression: str, code: str, *said: str) -> None:
     answer = await client.get(f"/results/{handle}/query", params={"expression": expression})
     problem = answer.json()
-    assert (answer.status_code, problem["code"], problem["retryable"]) == (422, code, False)
+    assert (answer.status_code, problem["code"], problem["retryable"]) == (422, code, False), expression[:40]
     assert answer.headers["content-type"] == "application/problem+json"
     for part in said:
         assert part in problem["detail"]
@@ -193,16 +193,21 @@ async def test_data_beyond_the_cap_is_not_queried(
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries have half of the memory and a quarter of the time, so that hostile ones end sooner."""
-    less = "child.MEMORY_BYTES, child.EVALUATE_SECONDS = 320 << 20, 1"
-    code = f"from extraction import query_child as child; {less}; child.main()"
-    monkeypatch.setattr(queries, "_COMMAND", (sys.executable, "-S", "-P", "-c", code))
-    # However slow the machine: processor time ends them, not the clock.
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine: processor time and memory end queries, not the clock."""
     monkeypatch.setattr(queries, "RUN_SECONDS", 600)
     monkeypatch.setattr(queries, "WAIT_SECONDS", 600)
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, unhurried: None) -> None:
+    """Queries have half of the memory and a quarter of the time, so that hostile ones end sooner."""
+    less = "child.MEMORY_BYTES, child.EVALUATE_SECONDS = 320 << 20, 1"
+    code = f"from extraction import query_child as child; {less}; child.main()"
+    monkeypatch.setattr(queries, "_COMMAND", (sys.executable, "-S", "-P", "-c", code))
+
+
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(
     "text", ["[" + "[]," * 2_500_000 + "[]]", "a,b,c\n" + "10,21,32\n" * 700_000], ids=["json", "csv"]
 )
