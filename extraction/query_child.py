@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import BinaryIO
 
 import msgspec
 
@@ -193,16 +194,26 @@ def _reply(answerer: Answerer, query: DataQuery) -> QueryAnswer | RefusedQuery:
         return RefusedQuery(error.code, error.detail)
 
 
+def _replies() -> BinaryIO:
+    """The stdout that the service reads. What a library prints goes elsewhere: DuckDB prints the progress of
+    a query that takes more than two seconds."""
+    replies = os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    return replies
+
+
 def main() -> None:
     _end_with(int(sys.argv[1]))
     _confine()
+    replies = _replies()
     with open(int(sys.argv[2]), "rb") as data:
         answerer = Answerer(data.read)
         while line := sys.stdin.buffer.readline():
             query = msgspec.json.decode(line, type=DataQuery)
-            sys.stdout.buffer.write(msgspec.json.encode(_reply(answerer, query)) + b"\n")
+            replies.write(msgspec.json.encode(_reply(answerer, query)) + b"\n")
             with suppress(BrokenPipeError):
-                sys.stdout.buffer.flush()
+                replies.flush()
 
 
 if __name__ == "__main__":

@@ -242,6 +242,24 @@ async def test_a_query_without_end_is_stopped_and_the_service_answers_meanwhile(
     assert answered > 10
 
 
+async def test_what_a_library_prints_in_the_child_is_no_part_of_its_answer(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # DuckDB prints the progress of a query that takes more than two seconds.
+    code = """
+import os
+from extraction import query_child as child
+answer = child.Answerer.answer
+child.Answerer.answer = lambda *asked: os.write(1, b"12 %\\n") and answer(*asked)
+child.main()
+"""
+    monkeypatch.setattr(queries, "_COMMAND", (sys.executable, "-S", "-P", "-c", code))
+    handle = await keep(client, json.dumps(ROWS))
+    asked = {"expression": "SELECT count(*) AS n FROM data"}
+    answer = await client.get(f"/results/{handle}/query", params=asked)
+    assert answer.json()["result"] == [{"n": len(ROWS)}], answer.text
+
+
 def test_who_hangs_up_ends_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began = tmp_path / "began"
     endless = f"import os, time; open({str(began)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
