@@ -43,6 +43,8 @@ async def watched_turns() -> AsyncIterator[Turns]:
     turns = Turns()
     selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
     select = selector.select
+    gc.collect()
+    gc.disable()
     began = time.thread_time()
 
     def watched(timeout: float | None = None) -> Any:
@@ -52,8 +54,6 @@ async def watched_turns() -> AsyncIterator[Turns]:
         began = time.thread_time()
         return events
 
-    gc.collect()
-    gc.disable()
     selector.select = watched
     try:
         await asyncio.sleep(0)
