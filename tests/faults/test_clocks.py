@@ -227,7 +227,9 @@ async def test_a_jump_is_not_followed_before_it_is_confirmed(
             await until(lambda: _is_gone(server) if fault else _jumped(client))
             await swept_twice(client)
             clock.move(0)
-            assert await statuses(client, handles) == {410 if fault else 200}
+            # What has expired is gone as soon as it is swept.
+            found = await statuses(client, handles)
+            assert found <= {404, 410} if fault else found == {200}
 
 
 @pytest.mark.repeated

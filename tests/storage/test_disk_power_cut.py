@@ -4,7 +4,9 @@ import asyncio
 import os
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 import pytest
 from power_cut import RecordingFiles, disks, survive
@@ -55,18 +57,22 @@ def without_directory(start: str) -> type[RecordingFiles]:
 class SyncTooLate(RecordingFiles):
     """The body is synced, but after the names say that it is there."""
 
-    late: tuple[int, ...] = ()
+    def __init__(self) -> None:
+        super().__init__()
+        # Drafts are published in several threads.
+        self.late: SimpleQueue[int] = SimpleQueue()
 
     def sync_data(self, fd: int) -> None:
-        self.late = (*self.late, os.dup(fd))
+        self.late.put(os.dup(fd))
 
     def sync(self, fd: int) -> None:
         super().sync(fd)
         if "/session-" in os.readlink(f"/proc/self/fd/{fd}"):
-            late, self.late = self.late, ()
-            for one in late:
-                super().sync_data(one)
-                os.close(one)
+            with suppress(Empty):
+                while True:
+                    one = self.late.get_nowait()
+                    super().sync_data(one)
+                    os.close(one)
 
 
 async def record(files: RecordingFiles, root: Path, clock: FakeClock) -> dict[str, bytes]:
