@@ -77,7 +77,7 @@ def _run(name: str, *arguments: str, environment: dict[str, str] | None = None, 
 
 @cache
 def _template() -> tempfile.TemporaryDirectory[str]:
-    """What initdb makes, once: to copy it takes a tenth of the time."""
+    """The output of initdb, made once and copied: a copy takes a tenth of the time."""
     made = tempfile.TemporaryDirectory(prefix="spillgate-postgres-", dir=_MEMORY)
     place = Path(made.name)
     give_away(place)
@@ -147,7 +147,7 @@ class PostgresServer:
     def make(self) -> None:
         """Its directory, with an empty database `ledger`."""
         give_away(Path(self._home.name))
-        # With its owner; shutil takes three times as long.
+        # cp keeps the owner of the files; shutil takes three times as long.
         subprocess.run(["cp", "-a", _template().name, str(self.directory)], check=True)
         self.configure()
 
@@ -189,7 +189,7 @@ class PostgresServer:
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """kill -9 of all of its processes. Returns when they are gone: none starts beside them."""
+        """Kills its processes with SIGKILL. Returns when all are gone: until then no server can start."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         children = psutil.Process(self.pid).children()

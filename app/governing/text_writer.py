@@ -135,7 +135,7 @@ class TextWriter(NamedTuple):
         self, ends: Ends, head: bytes, tail: bytes, shown: Measure, room: int
     ) -> tuple[list[str], str]:
         """Structure and overview of a text, if the outcome shows them, the overview in `room` bytes."""
-        # They take 50 ms to import, a twentieth of the start (bench/README.md, start).
+        # Importing these modules takes 50 ms, a twentieth of the start (bench/README.md, start).
         from content.describe import outline, source_of, structure
         from content.sketch import Origin, sketch
 

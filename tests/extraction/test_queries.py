@@ -42,7 +42,7 @@ def _runs_queries(child: psutil.Process) -> bool:
     try:
         return "extraction.query_child" in child.cmdline()
     except psutil.NoSuchProcess:
-        # It ended, and nobody has waited for it yet.
+        # A zombie: the process has ended, and its parent has not waited for it yet.
         return False
 
 
