@@ -42,7 +42,7 @@ _CUT_BLOCK = re.compile(
     rb'[\s,]*\{\s*"type"\s*:\s*"text"\s*,\s*"text"\s*:\s*("[^"\\]*+(?>(?:\\.[^"\\]*+)*)\\?\Z)', re.DOTALL
 )
 _AFTER_BLOCKS = re.compile(
-    rb'[\s\]]*(?:,\s*"structuredContent"\s*:\s*null\s*)?(?:,\s*"isError"\s*:\s*(?:true|false)\s*)?\}?\s*\Z'
+    rb'[\s\]]*+(?:,\s*"structuredContent"\s*:\s*null\s*+)?(?:,\s*"isError"\s*:\s*(?:true|false)\s*+)?\}?\s*\Z'
 )
 _MOST_BLOCKS = 10_000
 

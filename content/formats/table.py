@@ -624,7 +624,7 @@ def _quoting(text: str, dialect: Dialect) -> Quoting:
     return csv.QUOTE_MINIMAL
 
 
-_DIGIT = re.compile(r"\s*[-+(]?\s*[$€£¥]?\s*[-+]?\.?\d")
+_DIGIT = re.compile(r"\s*+[-+(]?\s*+[$€£¥]?\s*+[-+]?\.?\d")
 
 
 def is_doubtful_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:

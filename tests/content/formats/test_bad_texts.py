@@ -40,6 +40,9 @@ BAD = {
     "quotes": '"' * 60_001,
     "blank": " \n" * 30_000,
     "one line": "x" * 100_000,
+    "blanks before a cell": "name,,id\n" + f"{' ' * 400}x,,1\n" * 8,
+    "blanks behind a block": '{"type": "text", "text": "a"}' + " " * 40_000 + "x",
+    "blanks behind blocks": '[{"type": "text", "text": "a"}], "structuredContent": null' + " " * 40_000 + "x",
 }
 
 
