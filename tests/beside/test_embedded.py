@@ -36,23 +36,25 @@ class User:
     def run(
         self,
         *arguments: str,
-        program: tuple[str, ...] = (),
+        command: tuple[str, ...] = ("-m", "beside.main"),
         stdin: Any = "",
+        is_forked: bool = True,
+        browser: str = "",
         **settings: str,
     ) -> "subprocess.CompletedProcess[str]":
-        """A `program` runs in an interpreter of its own, and until stdout and stderr have ended: a service
-        must not hold them open."""
+        """One that is not forked lasts until stdout and stderr have ended, which no service may hold open."""
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT)}
-        environment |= {"SPILLGATE_HOOK_TIMEOUT_MS": "60000"}
+        environment |= {"SPILLGATE_HOOK_TIMEOUT_MS": "60000", "SPILLGATE_AUTO_START": "true"}
         environment |= {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
+        environment |= {"BROWSER": browser} if browser else {}
         given = stdin if isinstance(stdin, str) else json.dumps(stdin)
-        if not program:
-            environment.setdefault("SPILLGATE_AUTO_START", "true")
-            done = run(("-m", "beside.main", *arguments), environment, given.encode(), self.home)
+        command = (*command, *arguments)
+        if is_forked:
+            done = run(command, environment, given.encode(), self.home)
             texts = done.stdout.decode(), done.stderr.decode()
             return subprocess.CompletedProcess(done.args, done.returncode, *texts)
         return subprocess.run(
-            [sys.executable, *program, *arguments],
+            [sys.executable, *command],
             env=environment,
             cwd=self.home,
             input=given,
@@ -81,9 +83,7 @@ class User:
         found = []
         for number in filter(str.isdigit, os.listdir("/proc")):
             with suppress(OSError):
-                place = Path("/proc", number)
-                has_home = f"HOME={self.home}\0".encode() in (place / "environ").read_bytes()
-                if has_home and b"--until-idle" in (place / "cmdline").read_bytes():
+                if os.readlink(f"/proc/{number}/fd/2") == str(self.state / "embedded" / "service.log"):
                     found.append(int(number))
         return found
 
@@ -141,18 +141,20 @@ def test_after_a_kill_the_next_call_starts_another_and_nothing_is_lost(user: Use
     assert (shown.returncode, shown.stderr) == (0, "")
 
 
-VERSION = "import domain; domain.__version__ = '{}'; import beside.main as main; main.sys.exit(main.main())"
+VERSION = (
+    "import beside.embedded as own, beside.main as main; own.__version__ = '{}'; main.sys.exit(main.main())"
+)
 
 
 def test_a_newer_version_takes_its_place_and_an_older_one_uses_it(user: User) -> None:
-    handle = handle_in(user.hook(1, program=("-c", VERSION.format("0.0.9"))))
+    handle = handle_in(user.hook(1, command=("-c", VERSION.format("0.0.9"))))
     first, version = user.service()
     assert version == "0.0.9"
     assert "session-" in user.hook(2)
     second, version = user.service()
     assert (first != second, version > "0.0.9") == (True, True)
     user.until_gone(first)
-    assert "session-" in user.hook(3, program=("-c", VERSION.format("0.0.9")))
+    assert "session-" in user.hook(3, command=("-c", VERSION.format("0.0.9")))
     assert user.service()[0] == second
     assert user.run("lines", handle, "1").returncode == 0
 
@@ -212,7 +214,7 @@ SOON = "import beside.embedded as own; own.IDLE_SECONDS = 1; import beside.main 
 
 
 def test_a_real_one_ends_and_the_next_call_finds_what_it_stored(user: User) -> None:
-    handle = handle_in(user.hook(program=("-c", SOON)))
+    handle = handle_in(user.hook(command=("-c", SOON), is_forked=False))
     user.until_gone(user.service()[0])
     assert not (user.state / "embedded" / "socket").exists()
     # A command that asks starts one, too.

@@ -2,8 +2,6 @@
 
 import re
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -12,14 +10,6 @@ import pytest
 from tests.beside.test_embedded import User, handle_in, user  # noqa: F401
 from tests.faults.service_process import SERVE, Services
 from tests.redis_server import free_port
-
-SPILLGATE = str(Path(sys.executable).with_name("spillgate"))
-
-
-def ran(environment: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [SPILLGATE, *arguments], env=environment, capture_output=True, text=True, timeout=60
-    )
 
 
 def test_the_status_says_whether_results_are_governed_now(user: User) -> None:  # noqa: F811
@@ -100,18 +90,18 @@ def test_the_dashboard_is_opened_where_the_users_service_listens(user: User) -> 
     browser = user.home / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {user.home}/opened\n')
     browser.chmod(0o755)
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(user.home), "SPILLGATE_PORT": str(free_port())}
-    page = f"http://127.0.0.1:{environment['SPILLGATE_PORT']}/ui\n"
-    shown = ran(environment, "ui")
+    given = {"port": str(free_port())}
+    page = f"http://127.0.0.1:{given['port']}/ui\n"
+    shown = user.run("ui", **given)
     assert (shown.stdout, shown.stderr, shown.returncode) == (page, "", 0)
     assert re.search("<title>.*Spillgate", httpx.get(page.strip(), trust_env=False).text)
     # What a page is opened with, if there is a screen.
-    environment["BROWSER"] = str(browser)
-    assert ran(environment, "ui", "--no-browser").stdout == page
+    opening = {"browser": str(browser), **given}
+    assert user.run("ui", "--no-browser", **opening).stdout == page
     assert not (user.home / "opened").exists()
-    assert ran(environment, "ui").stdout == page
+    assert user.run("ui", **opening).stdout == page
     assert (user.home / "opened").read_text() == page
-    elsewhere = ran({**environment, "SPILLGATE_URL": "https://spillgate.example/a/"}, "ui", "--no-browser")
+    elsewhere = user.run("ui", "--no-browser", url="https://spillgate.example/a/")
     assert elsewhere.stdout == "https://spillgate.example:443/a/ui\n"
-    refused = ran({**environment, "SPILLGATE_URL": "unix:/run/s"}, "ui")
+    refused = user.run("ui", url="unix:/run/s")
     assert (refused.returncode, "A browser cannot use a Unix socket." in refused.stderr) == (2, True)

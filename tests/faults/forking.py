@@ -5,14 +5,19 @@ Starting an interpreter and importing the service takes a second of processor ti
 import multiprocessing
 import os
 import runpy
+import signal
+import subprocess
 import sys
 import tempfile
+import traceback
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
@@ -34,7 +39,7 @@ def start_process(
 ) -> ForkServerProcess:
     """`command` is what would follow `python`: a path, `-m` and a module, or `-c` and code; and arguments.
     What it prints goes to the file or FIFO `output`; what it prints to standard error to `errors`, if that is
-    given. A command that finds no service starts none, unless the environment says so."""
+    given. A command that finds no service starts none, unless the environment says so: then one is forked."""
     environment = {"SPILLGATE_AUTO_START": "false", **environment}
     files = {0: stdin, 1: output, 2: errors or output}
     for file in (output, errors or output):
@@ -82,6 +87,11 @@ def _run(
     # The server that forks has no stdin, and gives each process /dev/null. Its outputs may be seekable.
     sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
+    subprocess.Popen = _popen  # type: ignore[assignment, misc]
+    _execute(command)
+
+
+def _execute(command: Sequence[str]) -> None:
     if command[0] == "-m":
         sys.argv = list(command[1:])
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
@@ -91,3 +101,57 @@ def _run(
     else:
         sys.argv = list(command)
         runpy.run_path(command[0], run_name="__main__")
+
+
+_usual_popen = subprocess.Popen
+_OWN_SERVICE = [sys.executable, "-P", "-m", "app.cli.main"]
+
+
+def _popen(command: Any, *given: Any, **named: Any) -> "_usual_popen[bytes] | _OwnService":
+    is_service = command[:4] == _OWN_SERVICE
+    return _OwnService(command[2:], **named) if is_service else _usual_popen(command, *given, **named)
+
+
+class _OwnService:
+    """The user's own service, which a command has started: forked from that command. As for one that is
+    executed, no other file is open, and no signal is handled."""
+
+    def __init__(
+        self, command: Sequence[str], env: dict[str, str], stderr: int, pass_fds: tuple[int], **_: object
+    ) -> None:
+        self._status: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os._exit(_served(command, env, stderr, *pass_fds))
+            finally:
+                # After an exception alone.
+                traceback.print_exc()
+                os._exit(1)
+
+    def poll(self) -> int | None:
+        if self._status is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(status) if ended else None
+        return self._status
+
+
+def _served(command: Sequence[str], environment: dict[str, str], errors: int, lock: int) -> int:
+    """Its exit status."""
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number, file in enumerate((nothing, nothing, errors)):
+        os.dup2(file, number)
+    os.closerange(3, lock)
+    os.closerange(lock + 1, os.sysconf("SC_OPEN_MAX"))
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        _execute(command)
+    except SystemExit as ended:
+        sys.stderr.flush()
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
