@@ -5,7 +5,7 @@ from domain.handles import Handle
 from domain.results import Measure
 from domain.structs import frozen_struct
 from policies.oversized import has_means, reading
-from policies.policy import NAME, OBSERVE, Policy
+from policies.policy import NAME, Policy
 
 LEAST_BYTES = 1025
 """The least bytes of a result whose repetition is replaced."""
@@ -25,7 +25,7 @@ class Earlier:
 def may_repeat(measure: Measure, policy: Policy, door: Door | None) -> bool:
     """True if a repetition is replaced by a line. The model must be able to ask for the result: it may no
     longer be in its context."""
-    is_on = policy.repeat is NAME and not policy.bypass and policy.mode is not OBSERVE
+    is_on = policy.repeat is NAME and not policy.bypass
     return is_on and measure.bytes >= LEAST_BYTES and has_means(policy, door)
 
 

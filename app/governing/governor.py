@@ -136,7 +136,7 @@ class _Governing:
             if receipt is None:
                 trigger = Trigger.RESERVE_FAILED
         if receipt is None and observes:
-            receipt = await self.observed(trigger)
+            receipt = await self.observed(trigger, repeat)
         if receipt is None:
             receipt, whole = await self.replaced(trigger, repeat)
         if repeats and receipt.is_recorded:
@@ -179,12 +179,20 @@ class _Governing:
         self, trigger: Trigger | None, repeat: Repetition | None, stored: StoredResult
     ) -> tuple[Receipt, bytes | None]:
         """Body, then info, then the ledger: a text names a handle only after its body is durable."""
-        writer = TextWriter(self.measured, self.rt)
-        if repeat is not None:
-            named = await writer.repeat(repeat.earlier, repeat.handle or stored.handle)
-            charged = await self._stored_and_charged(writer, named, stored, must_fit=True)
+        async for candidate, must_fit in self._candidates(trigger, repeat, stored.handle):
+            measured, decision = await self._worthwhile(candidate, stored.handle)
+            charged = await self._stored_and_charged(measured, decision, stored, must_fit=must_fit)
             if charged is not None:
                 return charged
+        raise AssertionError("`store` always has a text")
+
+    async def _candidates(
+        self, trigger: Trigger | None, repeat: Repetition | None, handle: Handle
+    ) -> AsyncIterator[tuple[Decision, bool]]:
+        """The decisions to try, in turn, and whether each must fit the remaining budget: all but the last."""
+        writer = TextWriter(self.measured, self.rt)
+        if repeat is not None:
+            yield await writer.repeat(repeat.earlier, repeat.handle or handle), True
             trigger = trigger or Trigger.RESERVE_FAILED
         for kind, fired in candidate_outcomes(trigger, self.measured.policy, self.measured.measure.lines):
             stores = kind is OutcomeKind.STORE
@@ -192,40 +200,41 @@ class _Governing:
             if stores:
                 forms += [(writer.plain, True), (writer.plain, False)]
             for texts, can_ask in forms:
-                decision = await texts.decision(kind, fired, stored.handle, can_ask=can_ask)
+                decision = await texts.decision(kind, fired, handle, can_ask=can_ask)
                 if decision is None:
                     break
                 # If the message does not fit without its preview, the budget is exhausted, and GET /tools
                 # offers no tool. Then the text that names no tool is charged past the limit.
-                is_last = stores and not decision.can_ask
-                charged = await self._stored_and_charged(writer, decision, stored, must_fit=not is_last)
-                if charged is not None:
-                    return charged
-        raise AssertionError("`store` always has a text")
+                yield decision, not stores or decision.can_ask
+
+    async def _worthwhile(self, decision: Decision, handle: Handle) -> tuple[MeasuredResult, Decision]:
+        """The decision; or to pass the result, as the view caps leave it, if the text would not make it
+        smaller. The size is exact if that decides."""
+        measured = self.measured
+        if decision.trigger is None or is_worth(decision.kind, decision.tokens, measured.shown.tokens):
+            return measured, decision
+        # The estimate of a large result's tokens may be wrong by half.
+        measured = await self._exactly()
+        if is_worth(decision.kind, decision.tokens, measured.shown.tokens):
+            return measured, decision
+        viewed = None
+        if measured.body.is_viewed:
+            viewed = await TextWriter(self.measured, self.rt).decision(OutcomeKind.CAP, None, handle)
+        return measured, viewed or replace(PASSED, trigger=decision.trigger)
 
     async def _stored_and_charged(
-        self, writer: TextWriter, decision: Decision, stored: StoredResult, *, must_fit: bool
+        self, measured: MeasuredResult, decision: Decision, stored: StoredResult, *, must_fit: bool
     ) -> tuple[Receipt, bytes | None] | None:
-        """Stores the body if the decision says so, then asks the ledger. A result that the text would not
-        make smaller passes instead. None if it does not fit."""
-        whole, measured = None, self.measured
-        if decision.trigger is not None and not self._is_worth(decision):
-            # The estimate of a large result's tokens may be wrong by half.
-            measured = await self._exactly()
-        shown = measured.shown.tokens
-        if decision.trigger is not None and not is_worth(decision.kind, decision.tokens, shown):
-            viewed = None
-            if measured.body.is_viewed:
-                viewed = await writer.decision(OutcomeKind.CAP, None, stored.handle)
-            decision = viewed or replace(PASSED, trigger=decision.trigger)
+        """Stores the body if the decision says so, then asks the ledger. None if it does not fit."""
+        whole = None
         if decision.text is None and self.hold is not None:
             # Before the ledger is written: a request that fails must not be charged.
             whole = await self.content(self.hold)
         if decision.text is not None:
             decision = replace(decision, tokens_saved=await baseline_tokens(measured) - decision.tokens)
-        if decision.handle == stored.handle and not self.measured.body.is_published:
+        if decision.handle == stored.handle and not measured.body.is_published:
             began = perf_counter()
-            await self.measured.body.publish(replace(stored, tokens_saved=decision.tokens_saved))
+            await measured.body.publish(replace(stored, tokens_saved=decision.tokens_saved))
             self.rt.metrics.published(perf_counter() - began)
         receipt = await _charged(measured, decision, self.rt, must_fit=must_fit)
         return None if receipt is None else (receipt, whole)
@@ -242,28 +251,22 @@ class _Governing:
             return replace(measured, viewed=measured.viewed._replace(measure=exact))
         return replace(measured, measure=replace(measured.measure, tokens=tokens, tokens_exact=True))
 
-    def _is_worth(self, decision: Decision) -> bool:
-        return is_worth(decision.kind, decision.tokens, self.measured.shown.tokens)
-
-    async def observed(self, trigger: Trigger | None) -> Receipt:
+    async def observed(self, trigger: Trigger | None, repeat: Repetition | None) -> Receipt:
         """Passes the result and charges it past the limit. The entry says what `enforce` would have done."""
-        measured = self.measured
-        writer, handle = TextWriter(measured, self.rt), self._stored_result().handle
-        would_be = None
-        for kind, fired in candidate_outcomes(trigger, measured.policy, measured.measure.lines):
-            would_be = await writer.decision(kind, fired, handle)
-            if would_be is not None and fired and not self._is_worth(would_be):
-                would_be = replace(PASSED, trigger=fired, tokens=measured.shown.tokens)
-            if would_be is not None and (kind is OutcomeKind.STORE or measured.budget.fits(would_be.tokens)):
+        handle = self._stored_result().handle
+        async for candidate, must_fit in self._candidates(trigger, repeat, handle):
+            measured, would_be = await self._worthwhile(candidate, handle)
+            passes = would_be.text is None
+            tokens = measured.shown.tokens if passes else would_be.tokens
+            if not must_fit or measured.budget.fits(tokens):
                 break
-        assert would_be is not None
         passed = replace(
             PASSED,
             trigger=would_be.trigger,
             observed_outcome=would_be.kind,
-            observed_tokens_saved=await baseline_tokens(measured) - would_be.tokens,
+            observed_tokens_saved=0 if passes else await baseline_tokens(measured) - tokens,
         )
-        receipt = await _charged(measured, passed, self.rt, must_fit=False)
+        receipt = await _charged(self.measured, passed, self.rt, must_fit=False)
         assert receipt is not None
         return receipt
 

@@ -520,6 +520,35 @@ async def test_an_observing_policy_passes_all_and_counts_what_it_would_have_save
     assert "details.observed_tokens_saved" in exported.splitlines()[0]
 
 
+async def test_an_observed_result_is_told_as_enforce_decides_it(client: httpx.AsyncClient) -> None:
+    window = {"context_window": 200_000, "buffer_tokens": 0, "max_output_tokens": 0}
+    rules: list[dict[str, Any]] = [
+        {"repeat": "name"},
+        {"on_oversize": "truncate", "head_chars": 500},
+        {"on_oversize": "reject", "max_rows": 80, "max_line_chars": 8},
+        {"preview": "head", "preview_bytes": 2000, "max_bytes": 100},
+    ]
+    texts = "few words", "word " * 180, *("a line that passes and comes again\n" * 40,) * 2, LINES
+    for (number, rule), left in itertools.product(enumerate(rules), (60, 700, 100_000)):
+        for mode in ("enforce", "observe"):
+            session = f"{mode}-{number}-{left}"
+            await client.put(f"/sessions/{session}", json={**window, "policy": {**rule, "mode": mode}})
+            for turn, text in enumerate(texts):
+                usage = {"used_tokens": 200_000 - left, "turn": turn}
+                await post(client, text, session_id=session, tool_call_id=f"c{turn}", context=usage)
+    found = (await client.get("/accounting/entries?limit=1000")).json()["entries"]
+    told = {(one["session_id"], one["tool_call_id"]): one for one in found}
+    enforced = [key for key in told if key[0].startswith("enforce")]
+    assert {told[key]["trigger"] for key in enforced} == {None, "size_cap", "token_budget", "repeat"}
+    for session, call in enforced:
+        wanted, observed = told[session, call], told[session.replace("enforce", "observe"), call]
+        outcome = observed["details"]["observed_outcome"] or "pass"
+        assert (observed["trigger"], outcome) == (wanted["trigger"], wanted["outcome"]), (session, call)
+        # The handles of two sessions may differ by a token or two, and a text may name them several times.
+        text_tokens = observed["tokens_in"] - observed["details"]["observed_tokens_saved"]
+        assert text_tokens == pytest.approx(wanted["tokens_out"], abs=12), (session, call)
+
+
 async def test_an_observed_result_is_charged_past_the_limit(client: httpx.AsyncClient) -> None:
     window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
     rules = {"mode": "observe", "on_oversize": "truncate", "head_chars": 50, "max_rows": 990}
