@@ -12,8 +12,8 @@ MAX_ARGUMENT_BYTES = 1 << 20
 
 @frozen_struct
 class Measure:
-    """Size of one result. `bytes` are UTF-8; `lines` are newlines plus one, 0 for empty text; `chars` are
-    Unicode code points; `tokens` are an estimate unless `tokens_exact`."""
+    """Size of one result. `bytes` are UTF-8; `lines` are newlines, and one more if text follows the last;
+    `chars` are Unicode code points; `tokens` are an estimate unless `tokens_exact`."""
 
     bytes: int
     lines: int

@@ -8,9 +8,9 @@ from policies.policy import Policy
 
 @frozen_struct
 class Facts:
-    """One result and its session's budget. `measure` may still grow: a rule that fired stays fired. `rows`
-    are the lines of the whole result, without an empty last line. `is_page`: the call asked for a page of a
-    file, which no rule about size rejects."""
+    """One result and its session's budget. `measure` is that of what the view caps leave, `rows` are the
+    lines of the whole result. `is_page`: the call asked for a page of a file, which no rule about size
+    rejects."""
 
     measure: Measure
     budget: Budget

@@ -9,6 +9,8 @@ ROOMS = ("domain", "content", "policies", "storage", "extraction", "app", "besid
 PAGE = ROOT / "docs" / "house.md"
 BEGIN, END = "<!-- tree -->\n", "<!-- /tree -->"
 WIDTH = 18
+PAGES = {"ui": "The dashboard, as the browser runs it: a script for each view. `page.css` has its colours."}
+"""Folders without Python, and their sentences."""
 
 
 def tree() -> str:
@@ -22,14 +24,17 @@ def tree_of_the_docs() -> str:
 
 
 def _folder(folder: Path, depth: int) -> Iterator[str]:
-    sentence = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    module = folder / "__init__.py"
+    sentence = (
+        (ast.get_docstring(ast.parse(module.read_text())) or "") if module.exists() else PAGES[folder.name]
+    )
     yield f"{'  ' * depth}{folder.name}/".ljust(WIDTH) + sentence.partition("\n")[0]
-    names = [path.stem for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+    names = [path.stem for path in sorted(folder.glob("*.[pj][ys]")) if path.stem != "__init__"]
     names += [f"lua/{path.stem}" for path in sorted(folder.glob("lua/*.lua"))]
     if names:
         yield " " * (WIDTH + 2) + " · ".join(names)
     for inner in sorted(folder.iterdir()):
-        if (inner / "__init__.py").exists():
+        if (inner / "__init__.py").exists() or inner.name in PAGES:
             yield from _folder(inner, depth + 1)
 
 
