@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import partial
 from importlib.resources import files
 from itertools import groupby
 from typing import Any
@@ -216,6 +217,39 @@ def described_fields() -> dict[str, dict[str, str]]:
     return fields
 
 
+_pages = Router(tags=[])
+_at = partial(_pages.api_route, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+@_at("/docs")
+def _docs() -> HTMLResponse:
+    shown = get_swagger_ui_html(
+        openapi_url="/openapi.json",
+        title="Spillgate",
+        swagger_js_url="/swagger/swagger-ui-bundle.js",
+        swagger_css_url="/swagger/swagger-ui.css",
+        swagger_favicon_url="/swagger/favicon-32x32.png",
+    )
+    # The rest of the page is drawn by a script: these links are for a reader without one.
+    return HTMLResponse(bytes(shown.body).decode().replace("<body>", f"<body>{_LINKS}", 1))
+
+
+@_at("/docs/errors")
+def _errors() -> HTMLResponse:
+    return HTMLResponse(page())
+
+
+@_at("/")
+def _root(request: Request) -> RedirectResponse:
+    page = "/ui" if prefers(request.headers.get("accept", ""), "text/html") else "/docs"
+    return RedirectResponse(page, headers={"Vary": "Accept"})
+
+
+@_at("/openapi.json")
+async def _openapi(request: Request) -> JSONResponse:
+    return JSONResponse(request.app.openapi())
+
+
 def install(app: FastAPI, routes: RouteTable, *, needs_key: bool, key_for_pages: bool) -> None:
     """Adds /openapi.json, and the page /docs, which loads nothing from other hosts."""
 
@@ -224,32 +258,8 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool, key_for_pages:
             app.openapi_schema = _document(app, routes, needs_key, key_for_pages)
         return app.openapi_schema
 
-    def docs() -> HTMLResponse:
-        shown = get_swagger_ui_html(
-            openapi_url="/openapi.json",
-            title="Spillgate",
-            swagger_js_url="/swagger/swagger-ui-bundle.js",
-            swagger_css_url="/swagger/swagger-ui.css",
-            swagger_favicon_url="/swagger/favicon-32x32.png",
-        )
-        # The rest of the page is drawn by a script: these links are for a reader without one.
-        return HTMLResponse(bytes(shown.body).decode().replace("<body>", f"<body>{_LINKS}", 1))
-
-    def errors() -> HTMLResponse:
-        return HTMLResponse(page())
-
-    def root(request: Request) -> RedirectResponse:
-        page = "/ui" if prefers(request.headers.get("accept", ""), "text/html") else "/docs"
-        return RedirectResponse(page, headers={"Vary": "Accept"})
-
-    async def openapi() -> JSONResponse:
-        return JSONResponse(document())
-
     app.openapi = document  # type: ignore[method-assign]
-    pages = Router(tags=[])
-    for path, answer in (("/openapi.json", openapi), ("/", root), ("/docs/errors", errors), ("/docs", docs)):
-        pages.add_api_route(path, answer, methods=["GET", "HEAD"], include_in_schema=False)
-    app.router.routes.extend(pages.routes)
+    app.router.routes.extend(_pages.routes)
     app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
 
 

@@ -33,22 +33,25 @@ HEADERS = {
 }
 
 
+pages = Router(tags=[])
+
+
+@pages.api_route("/ui", methods=["GET", "HEAD"], include_in_schema=False)
+async def _page(request: Request) -> Response:
+    return _answer(_PAGE, request)
+
+
+async def _files(scope: Scope, receive: Receive, send: Send) -> None:
+    request = Request(scope)
+    if request.method not in ("GET", "HEAD"):
+        raise HTTPException(405)
+    await _answer(request.url.path.removeprefix("/ui/"), request)(scope, receive, send)
+
+
 def install(app: FastAPI) -> None:
     """Adds /ui, and its scripts and styles below /ui/. No API key is required: the page asks for one."""
-
-    async def page(request: Request) -> Response:
-        return _answer(_PAGE, request)
-
-    async def files(scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
-        if request.method not in ("GET", "HEAD"):
-            raise HTTPException(405)
-        await _answer(request.url.path.removeprefix("/ui/"), request)(scope, receive, send)
-
-    pages = Router(tags=[])
-    pages.add_api_route("/ui", page, methods=["GET", "HEAD"], include_in_schema=False)
     app.router.routes.extend(pages.routes)
-    app.mount("/ui", files)
+    app.mount("/ui", _files)
 
 
 def _answer(name: str, request: Request) -> Response:
