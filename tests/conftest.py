@@ -281,8 +281,15 @@ def queries_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def client(serve: Serve) -> AsyncIterator[httpx.AsyncClient]:
+async def disk_client(serve: Serve) -> AsyncIterator[httpx.AsyncClient]:
     async with serve() as client:
+        yield client
+
+
+@pytest.fixture
+async def client(clock: StillClock) -> AsyncIterator[httpx.AsyncClient]:
+    """The service in this process, in memory: on disk and SQLite it takes twice the processor time."""
+    async with served(clock, storage_url="memory:") as (_, client):
         yield client
 
 

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from tests.counts import count
+
 Spoken = str | dict[str, Any]
 """What the model says: its text, or a whole assistant message, with `tool_calls` for instance."""
 
 Answer = Callable[[dict[str, Any]], Spoken]
 """From the request's JSON to what the model says."""
 
-GREAT_BYTES = 50 << 20
+GREAT_BYTES = count(12, 50) << 20
 BOMB_BYTES = 64 << 20
-DRIP_SECONDS = 0.01
+DRIP_SECONDS = 0.1
 
 _PIECE = b"x" * (1 << 16)
 _OPENING = re.compile(r"<(ai-agent-[A-Za-z0-9_-]+-FINAL)")

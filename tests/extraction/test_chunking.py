@@ -14,6 +14,7 @@ from domain.extraction import ByteRange
 from extraction.asked_bytes import AskedBytes
 from extraction.full_chunked.chunking import halves, plan, with_lines
 from extraction.prompts import Part
+from tests.counts import count
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +90,7 @@ async def test_chunks_are_balanced_overlap_as_asked_and_fit_their_budget(text: s
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.text(min_size=1, max_size=60) | st.text('aé漢😀\r\n ,"{}[]', min_size=1, max_size=60),
-    st.integers(1, 40),
+    st.integers(1, count(12, 40)),
     st.integers(1, 60),
     st.integers(0, 50),
     st.sampled_from([*Kind]),

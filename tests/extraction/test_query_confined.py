@@ -195,8 +195,8 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch, unhurried: None) -> None:
-    """A query has half of its processor time."""
-    code = "from extraction import query_child as child; child.EVALUATE_SECONDS = 2; child.main()"
+    """A query has a quarter of its processor time."""
+    code = "from extraction import query_child as child; child.EVALUATE_SECONDS = 1; child.main()"
     monkeypatch.setattr("extraction.queries._COMMAND", (sys.executable, "-S", "-P", "-c", code))
 
 

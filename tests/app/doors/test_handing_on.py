@@ -72,8 +72,10 @@ def hook(client: str, sent: Any, url: str, home: Path) -> Any:
 
 
 @pytest.mark.parametrize("client", BEFORE)
-async def test_the_route_puts_the_text_into_the_arguments_or_refuses(client: str, service: Service) -> None:
-    async with service.client() as http:
+async def test_the_route_puts_the_text_into_the_arguments_or_refuses(
+    client: str, shared_service: Service
+) -> None:
+    async with shared_service.client() as http:
         own, other = await keep(http), await keep(http, "other")
 
         async def ask(sent: Any) -> Any:
@@ -97,8 +99,8 @@ async def test_the_route_puts_the_text_into_the_arguments_or_refuses(client: str
 
 
 @pytest.mark.parametrize("client", BEFORE)
-async def test_the_command_answers_as_the_route(client: str, service: Service, tmp_path: Path) -> None:
-    async with service.client() as http:
+async def test_the_command_answers_as_the_route(client: str, shared_service: Service, tmp_path: Path) -> None:
+    async with shared_service.client() as http:
         handle = await keep(http)
         url = str(http.base_url).rstrip("/")
         for content in (

@@ -15,7 +15,7 @@ import pytest
 from beside.hooks.agents import CLIENTS
 from tests.app.doors.payloads import at, changed, names, payload
 from tests.beside.relay_client import SCRIPTED, RelayClient
-from tests.conftest import Serve
+from tests.conftest import Serve, StillClock, served
 from tests.faults.forking import run
 from tests.faults.service_process import Services
 from tests.made_secrets import made
@@ -31,30 +31,33 @@ Step = str | int
 PathTo = tuple[Step, ...]
 
 
-@pytest.fixture
-def policy_file(tmp_path: Path) -> Path:
-    path = tmp_path / "policy.toml"
-    path.write_text(POLICY)
-    return path
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a policy file."""
+    place = tmp_path_factory.mktemp("masked")
+    (place / "policy.toml").write_text(POLICY)
+    return place
 
 
-@pytest.fixture
-async def client(serve: Serve, policy_file: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with serve(policy_file=policy_file) as client:
+@pytest.fixture(scope="module")
+async def client(place: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """For all tests of this module, which look at what they are answered."""
+    async with served(StillClock(), storage_url="memory:", policy_file=place / "policy.toml") as (_, client):
         yield client
 
 
-@pytest.fixture
-async def url(services: Services, policy_file: Path, tmp_path: Path) -> str:
-    service = await services.start(tmp_path / "service", policy_file=str(policy_file))
-    async with service.client() as client:
-        return str(client.base_url).rstrip("/")
+@pytest.fixture(scope="module")
+async def url(place: Path) -> AsyncIterator[str]:
+    with Services(place) as services:
+        service = await services.start(place / "service", policy_file=str(place / "policy.toml"))
+        async with service.client() as client:
+            yield str(client.base_url).rstrip("/")
 
 
-@pytest.fixture
-def relay(url: str, tmp_path: Path) -> Iterator[RelayClient]:
-    command = (sys.executable, SCRIPTED, str(tmp_path / "received"))
-    with RelayClient("--", *command, state=tmp_path / "state", url=url) as relay:
+@pytest.fixture(scope="module")
+def relay(url: str, place: Path) -> Iterator[RelayClient]:
+    command = (sys.executable, SCRIPTED, str(place / "received"))
+    with RelayClient("--", *command, state=place / "state", url=url) as relay:
         yield relay
 
 
@@ -117,13 +120,13 @@ async def test_a_list_of_blocks_has_masks_in_each_of_its_strings(
 ) -> None:
     for name, path in cases():
         blocks = [*beside, with_secret(BLOCKS[name], path), PICTURE]
-        body = {"tool_name": "run", "content": blocks}
+        body = {"session_id": "blocks", "tool_name": "run", "content": blocks}
         told = (await client.post("/results", json=body)).json()
         assert TOKEN not in json.dumps(told), (name, path)
         assert_same_shape(told["content"], blocks)
         assert told["redacted"] == {"github_token": 1}
         assert (told["outcome"], told["complete"], told["redacts"]) == ("pass", False, True)
-    entries = (await client.get("/accounting/entries", params={"limit": 5})).json()["entries"]
+    entries = (await client.get("/accounting/entries", params={"session_id": "blocks"})).json()["entries"]
     assert {tuple(one["details"]["redacted"]) for one in entries} == {("github_token",)}
 
 
@@ -148,9 +151,15 @@ async def test_a_retry_of_blocks_and_a_text_answer_have_the_same_masks(client: h
     assert TOKEN not in text
 
 
+async def masked_tokens(client: httpx.AsyncClient) -> float:
+    name = 'spillgate_redacted_total{kind="github_token"} '
+    return sum(map(float, re.findall(f"(?<={re.escape(name)}).*", (await client.get("/metrics")).text)))
+
+
 async def test_the_route_masks_any_value_and_says_when_there_is_nothing_to_mask(
     client: httpx.AsyncClient,
 ) -> None:
+    before = await masked_tokens(client)
     for value in (f"a {TOKEN}", [TOKEN], {"a": {TOKEN: [1, None, True, "b"]}}):
         answer = await client.post("/mask", params={"tool_name": "run"}, json=value)
         assert answer.status_code == 200
@@ -172,7 +181,7 @@ async def test_the_route_masks_any_value_and_says_when_there_is_nothing_to_mask(
             "/mask", params=params, content=body, headers={"Content-Type": "application/json"}
         )
         assert answer.status_code == status
-    assert 'spillgate_redacted_total{kind="github_token"} 3.0' in (await client.get("/metrics")).text
+    assert await masked_tokens(client) == before + 3
 
 
 async def test_a_number_that_a_pattern_matches_is_masked_unless_an_agent_would_refuse_it(

@@ -366,8 +366,9 @@ async def streamed(size: int) -> AsyncIterator[bytes]:
     ],
 )
 async def test_a_long_stream_is_answered_in_constant_memory(
-    client: httpx.AsyncClient, outcome: str, keep: str, rows: int
+    disk_client: httpx.AsyncClient, outcome: str, keep: str, rows: int
 ) -> None:
+    client = disk_client
     await post(client, LINES, policy={"on_oversize": outcome})
     rules = f'{{"on_oversize":"{outcome}","keep":{keep},"max_rows":{rows},"max_line_chars":500}}'
     query = {"tool_name": "read_file", "policy": rules}

@@ -62,9 +62,9 @@ async def test_an_oversized_result_is_stored_and_replaced_by_the_exact_message(
 
 
 async def test_the_handle_is_the_path_of_the_plain_body_on_disk(
-    client: httpx.AsyncClient, tmp_path: Path
+    disk_client: httpx.AsyncClient, tmp_path: Path
 ) -> None:
-    told = (await post(client, BIG, session_id="s1")).json()
+    told = (await post(disk_client, BIG, session_id="s1")).json()
     path = tmp_path / "state" / "tool_output" / "default" / told["handle"]
     assert path.read_text() == BIG
     assert path.stat().st_mode & 0o777 == 0o600
@@ -86,8 +86,10 @@ async def test_any_text_body_works_with_its_fields_in_the_query(client: httpx.As
     assert "spillgate-durability" not in answer.headers
 
 
-async def test_a_stored_text_body_answers_the_message_and_its_headers(client: httpx.AsyncClient) -> None:
-    answer = await client.post(
+async def test_a_stored_text_body_answers_the_message_and_its_headers(
+    disk_client: httpx.AsyncClient,
+) -> None:
+    answer = await disk_client.post(
         "/results?tool_name=execute_shell",
         content=BIG.encode(),
         headers={"Content-Type": "text/csv; charset=UTF-8", "Accept": "text/plain"},

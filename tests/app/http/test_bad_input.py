@@ -93,13 +93,15 @@ async def test_a_wrong_query_gets_its_problem(client: httpx.AsyncClient) -> None
         told(await client.post(f"/results?{query}", content=b"x" * 20_000, headers=TEXT), 422)
 
 
-async def test_text_that_is_not_utf8_leaves_nothing_behind(client: httpx.AsyncClient, tmp_path: Path) -> None:
+async def test_text_that_is_not_utf8_leaves_nothing_behind(
+    disk_client: httpx.AsyncClient, tmp_path: Path
+) -> None:
     for body in [b"MARK\xff" + b"x" * 20_000, b"x" * 2_000_000 + b"\xe2\x82"]:
-        answer = await client.post("/results?tool_name=t", content=body, headers=TEXT)
+        answer = await disk_client.post("/results?tool_name=t", content=body, headers=TEXT)
         assert told(answer, 400)["code"] == "invalid_utf8"
         drafts = (tmp_path / "state" / "drafts").iterdir()
         assert not [draft for draft in drafts if not draft.name.startswith("probe")]
-        assert (await client.get("/healthz")).json()["stored_bytes"] == 0
+        assert (await disk_client.get("/healthz")).json()["stored_bytes"] == 0
 
 
 async def test_what_is_not_json_or_text_is_415(client: httpx.AsyncClient) -> None:

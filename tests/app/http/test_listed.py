@@ -10,6 +10,7 @@ import pytest
 
 from tests.app.doors.payloads import changed, payload
 from tests.conftest import Serve, StillClock
+from tests.counts import count
 from tests.keys import key_file
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +113,7 @@ async def test_what_is_stored_is_filtered_page_by_page(serve: Serve, clock: Stil
             await send(client, f"s{number % 4}", BIG * (1 + number % 2), **shared, **doors, **named)
             clock.pass_seconds(1)
         await send(client, "s0", "small", project="p0")
-        size, now = len(BIG), clock()
+        size, now, few = len(BIG), clock(), count(11, 60)
 
         def expected(*numbers: int) -> list[str]:
             return [f"make {number}" for number in reversed(numbers)]
@@ -130,6 +131,8 @@ async def test_what_is_stored_is_filtered_page_by_page(serve: Serve, clock: Stil
                 ({"since": now - 20_000, "until": now - 17_000}, (40, 41, 42)),
                 ({"text": "nowhere"}, ()),
             ):
+                if limit == 1 and len(numbers) > few:
+                    continue
                 assert await listed(client, "/results", limit=limit, **params) == expected(*numbers), params
         few = (await client.get("/results", params={"client": "codex", "limit": 10})).json()
         assert 5 <= len(few["results"]) <= 10
@@ -149,7 +152,7 @@ async def test_sessions_are_filtered_page_by_page(serve: Serve, clock: StillCloc
             if number % 10 == 0:
                 await send(client, f"s{number:02}", "small", tool_name="Small", door="codex")
             clock.pass_seconds(1)
-        now = clock()
+        now, few = clock(), count(10, 60)
 
         def expected(*numbers: int) -> list[str]:
             return [f"s{number:02}" for number in numbers]
@@ -167,6 +170,8 @@ async def test_sessions_are_filtered_page_by_page(serve: Serve, clock: StillCloc
                     ({"since": now - 5000, "until": now - 2000}, (25, 26, 27)),
                     ({"text": "nowhere"}, ()),
                 ):
+                    if limit == 1 and len(numbers) > few:
+                        continue
                     found = await listed(client, "/sessions", limit=limit, order=order, **params)
                     names = expected(*numbers)
                     assert found == (names if order == "id" else names[::-1]), (params, order)

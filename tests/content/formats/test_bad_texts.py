@@ -15,6 +15,7 @@ from content.source_text import SourceText
 from content.values import read_value
 from domain.errors import NotQueryable
 from tests.content.ordinary_texts import SHAPES, WRAPS
+from tests.counts import FULL
 
 WIDE = ",".join(f"column_{n}" for n in range(10_000))
 BAD = {
@@ -67,7 +68,9 @@ def describe_all(data: bytes, tool: str = "") -> tuple[str, str, Kind]:
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_described_alike_and_raises_nothing(name: str) -> None:
-    for wrap in ("plain", "cat -n", "block", "file"):
+    wrapped = ("cat -n", "block", "file")
+    few = wrapped[list(BAD).index(name) % 3 :][:1]
+    for wrap in ("plain", *(wrapped if FULL else few)):
         data = WRAPS[wrap](BAD[name]).encode("utf-8", "replace")
         began = time.thread_time()
         describe_all(data)
