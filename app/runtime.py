@@ -32,7 +32,7 @@ from app.settings import Settings
 from content.redaction.known import load_rules
 from content.threads import in_thread_if_long
 from content.tokens import count_in_slices, load_encoding
-from domain.accounting import AccountingEntry
+from domain.accounting import AccountingEntry, whole_json
 from domain.errors import StorageError
 from domain.extraction import Mode
 from domain.handles import Handle
@@ -279,7 +279,7 @@ def _exported(
     target = settings.accounting_export or STANDARD_OUTPUT
     earlier = EarlierExport.find(target)
     export = JsonLines[AccountingEntry](
-        EXPORT_SETTING, target, metrics.export_lost.inc, settings.accounting_export_max_bytes
+        EXPORT_SETTING, target, metrics.export_lost.inc, settings.accounting_export_max_bytes, whole_json
     )
     stack.push_async_callback(anyio.to_thread.run_sync, export.close)
     return ExportedLedger(ledger, export, earlier, writer)

@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
+import msgspec
+
 from domain.llm import LlmTokens
 from domain.outcomes import OutcomeKind, Trigger
 from domain.results import Durability
-from domain.structs import frozen_struct
+from domain.structs import fields_of, frozen_struct, sparse_struct
 
 
 class EntryType(StrEnum):
@@ -66,7 +68,7 @@ class Unrecorded:
     readings: int
 
 
-@frozen_struct
+@sparse_struct
 class EntryDetails:
     """`truncated`: the model did not get the whole result (stored results included), or the extraction did
     not read all of the data. `truncated_bytes` is the size of the text before the cut, `truncated_total` its
@@ -103,7 +105,7 @@ _NO_DETAILS = EntryDetails()
 _ASKED_BACK = (EntryType.EXTRACT, EntryType.READ)
 
 
-@frozen_struct
+@sparse_struct
 class AccountingEntry:
     """`timestamp` is Unix ms, `latency` ms. `tokens_saved` is negative for extractions, model calls and
     reading back: sums are net. `tokens` are those of a model call. The camelCase names are those of
@@ -166,6 +168,11 @@ class AccountingEntry:
         if self.type not in _ASKED_BACK or self.status is not EntryStatus.OK:
             return False
         return self.tokens_saved != 0 or self.tokens_out <= 0
+
+
+def whole_json(entry: AccountingEntry) -> bytes:
+    """The JSON of an entry with all its fields, for readers outside."""
+    return msgspec.json.encode({**fields_of(entry), "details": fields_of(entry.details)})
 
 
 @dataclass(frozen=True, slots=True)

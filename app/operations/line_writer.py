@@ -116,13 +116,23 @@ class JsonLines(LineWriter[T]):
     be written is counted and logged, and delays no request."""
 
     def __init__(
-        self, setting: str, target: str, count: Callable[[int], None], max_bytes: int | None = None
+        self,
+        setting: str,
+        target: str,
+        count: Callable[[int], None],
+        max_bytes: int | None = None,
+        encode: Callable[[T], bytes] = msgspec.json.encode,
     ) -> None:
-        """`count` is called with the number of lines that are lost. `max_bytes`: see `_File`. Raises
-        ConfigError if the file cannot be opened."""
+        """`count` is called with the number of lines that are lost. `max_bytes`: see `_File`. `encode`
+        returns an item's JSON. Raises ConfigError if the file cannot be opened."""
         self._setting, self._target, self._count = setting, target, count
         self._logged = RepeatFilter()
-        super().__init__(_opened(target, setting, max_bytes), _json_line, MOST_WAITING, self._note_loss)
+        super().__init__(
+            _opened(target, setting, max_bytes),
+            lambda item: encode(item) + b"\n",
+            MOST_WAITING,
+            self._note_loss,
+        )
 
     def close(self) -> None:
         """Returns when all lines are written, or after CLOSE_SECONDS: the reader of a pipe may have stopped
@@ -137,10 +147,6 @@ class JsonLines(LineWriter[T]):
         if (before := self._logged.note(why, lines)) is not None:
             fields = {"target": self._target, "lost": before + lines, "why": why}
             log.warning("Lines of %s are lost.", self._setting, extra={"fields": fields})
-
-
-def _json_line(item: object) -> bytes:
-    return msgspec.json.encode(item) + b"\n"
 
 
 class Descriptor:

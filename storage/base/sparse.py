@@ -1,11 +1,9 @@
-"""Fields of an entry that differ from their defaults, for records and rows."""
+"""Fields that differ from their defaults, for records and rows."""
 
 from collections.abc import Callable, Collection
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any
-
-from domain.accounting import AccountingEntry, EntryDetails
 
 
 def set_fields(kind: type[Any], but: Collection[str] = ()) -> Callable[[Any], dict[str, object]]:
@@ -19,15 +17,3 @@ def set_fields(kind: type[Any], but: Collection[str] = ()) -> Callable[[Any], di
         return {name: value for (name, default), value in pairs if value != default}
 
     return differing
-
-
-_set_fields_of_entry = set_fields(AccountingEntry)
-_set_fields_of_details = set_fields(EntryDetails)
-
-
-def sparse(entry: AccountingEntry) -> dict[str, object]:
-    """The fields that differ from their defaults."""
-    found = _set_fields_of_entry(entry)
-    if "details" in found:
-        found["details"] = _set_fields_of_details(entry.details)
-    return found

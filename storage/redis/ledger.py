@@ -19,7 +19,7 @@ from storage.base.stepped_ledger import SteppedLedger
 from storage.redis.connection import RedisConnection
 from storage.redis.history import RedisHistory
 from storage.redis.keys import Shard, shard_of, shards_of
-from storage.redis.records import check_count, encoded, pack_call
+from storage.redis.records import check_count, encoded, pack
 from storage.redis.sessions import RedisSessions
 from storage.redis.shared_clock import RedisClock
 
@@ -47,7 +47,7 @@ class RedisLedger(RedisHistory, SteppedLedger):
         return self._redis.load
 
     def _packed_call(self, charge: Charge) -> bytes:
-        return pack_call(charge.entry, charge.fingerprint, charge.text)
+        return pack((charge.entry, charge.fingerprint, charge.text))
 
     def _packed_text(self, text: str) -> bytes:
         return encoded(text)

@@ -11,7 +11,7 @@ from domain.accounting import AccountingEntry
 from domain.budget import Session
 from domain.errors import InvalidField, StorageError
 from domain.handles import SessionKey
-from storage.base.sparse import set_fields, sparse
+from storage.base.sparse import set_fields
 from storage.base.steps import CallRecord
 from storage.base.summaries import GROUPED, Group, Sums
 
@@ -99,14 +99,6 @@ def encoded(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise _not_storable() from None
-
-
-def pack_entry(entry: AccountingEntry) -> bytes:
-    return pack(sparse(entry))
-
-
-def pack_call(entry: AccountingEntry, fingerprint: str, text: str | None) -> bytes:
-    return pack((sparse(entry), fingerprint, text))
 
 
 def decode_group(packed: bytes) -> Group:

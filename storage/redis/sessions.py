@@ -23,7 +23,6 @@ from storage.redis.records import (
     decode_call,
     encoded,
     pack,
-    pack_entry,
     seal,
     unseal,
 )
@@ -103,7 +102,7 @@ class RedisSessions(SteppedSessions[str]):
             change["bytes"] += _bytes(session) - _bytes(before)
         once = attempt
         if entry is not None:
-            once, packed, group = entry.id, pack_entry(entry), pack(group_of(entry))
+            once, packed, group = entry.id, pack(entry), pack(group_of(entry))
             others = pack(merged(group_of(entry)))
             change |= {"most_groups": accounting.MOST_GROUPS_OF_DAY, "writer": self._prefix}
             handle = entry.details.tool_output_handle if entry.type is EntryType.TOOL else None

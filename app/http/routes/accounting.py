@@ -37,6 +37,7 @@ from domain.accounting import (
     GroupBy,
     Summary,
     SummaryRow,
+    whole_json,
 )
 from domain.errors import Forbidden, InvalidField, ResultNotFound
 from domain.handles import NAME_PATTERN, parse_handle
@@ -191,7 +192,8 @@ async def get_entries(
             chunks = cut_on_error(request, lines(pages))
             return StreamingResponse(chunks, media_type=f"{media}; charset=utf-8")
     page = await entries(chosen, limit or 100, cursor)
-    body = msgspec.json.encode({"entries": page.entries, "next_cursor": page.next_cursor})
+    listed = [msgspec.Raw(whole_json(entry)) for entry in page.entries]
+    body = msgspec.json.encode({"entries": listed, "next_cursor": page.next_cursor})
     return Response(body, media_type=JSON)
 
 
@@ -233,7 +235,7 @@ async def _pages(
 
 async def _ndjson(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[bytes]:
     async for page in pages:
-        yield b"".join(msgspec.json.encode(entry) + b"\n" for entry in page)
+        yield b"".join(whole_json(entry) + b"\n" for entry in page)
 
 
 async def _csv(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[bytes]:
