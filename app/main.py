@@ -94,8 +94,7 @@ class SpillgateApp(FastAPI):
 
     def _routed(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         if scope["type"] == "http" and scope["path"] == results.route.path and scope["method"] == "POST":
-            scope["app"] = self
-            return results.serve(scope, receive, send)
+            return results.post_result(scope, receive, self.state.runtime)
         return super().__call__(scope, receive, send)
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:

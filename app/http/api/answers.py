@@ -6,8 +6,6 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from app.http.api.schemas import named
 from content.redaction.masks import NOT_SEARCHED
@@ -192,23 +190,6 @@ def spillgate_headers(outcome: Outcome, repairs: tuple[str, ...]) -> dict[str, s
 
 
 JSON, PLAIN = "application/json", "text/plain; charset=utf-8"
-
-
-class WholeAnswer(Response):
-    """A body that is ready, with headers of plain characters whose names are in lower case. Response takes
-    three times as long to build them: 2 % of a result of 2 KB (bench/README.md)."""
-
-    def __init__(self, body: bytes, media_type: str, status: int, headers: dict[str, str]) -> None:
-        self.body, self.status_code, self.background = body, status, None
-        self.raw_headers = [
-            (b"content-length", b"%d" % len(body)),
-            (b"content-type", media_type.encode()),
-        ]
-        if headers:
-            self.raw_headers += [(name.encode(), value.encode()) for name, value in headers.items()]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await scope["request_body"].answer(self.status_code, self.raw_headers, self.body)
 
 
 def wants_text(request: Request) -> bool:

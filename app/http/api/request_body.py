@@ -1,7 +1,7 @@
 """Bodies of requests in memory, counted and bounded."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -136,8 +136,12 @@ class RequestBody(Struct, eq=False):
         self._taken -= spare
         self._gate.give(spare)
 
-    async def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Sends a whole answer, at once if the server can. `headers` are none of those that `send` adds."""
+    async def answer(self, status: int, media_type: str, more: Mapping[str, str], body: bytes) -> None:
+        """Sends a whole answer, at once if the server can. `more` headers are of plain characters, have names
+        in lower case, and are none of those that `send` adds."""
+        headers = [(b"content-length", b"%d" % len(body)), (b"content-type", media_type.encode())]
+        if more:
+            headers += [(name.encode(), value.encode()) for name, value in more.items()]
         if self._ended and len(body) <= FREE_BYTES and self._cycle is not None:
             added = (b"x-request-id", self.request_id), _NOSNIFF, _NO_STORE
             if write_whole(self._cycle, status, (*headers, *added), body):

@@ -3,11 +3,10 @@
 import json
 from typing import Annotated, Any
 
-from fastapi import Request, Response
 from msgspec import UNSET, Raw, UnsetType
 from pydantic import Field
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from app.governing.governor import GovernedResult, govern
 from app.http.api.answers import (
@@ -15,13 +14,13 @@ from app.http.api.answers import (
     JSON,
     PLAIN,
     ResultOut,
-    WholeAnswer,
     encode,
     result_out,
     spillgate_headers,
 )
 from app.http.api.bodies import INTEGRAL, MOST, BodyIn, BodyOut
 from app.http.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
+from app.http.api.request_body import RequestBody
 from app.http.api.result_request import SENTENCES, ResultIn, ResultRequest, pictures_in, read_request
 from app.http.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.http.api.schemas import named
@@ -106,27 +105,19 @@ _OPERATION = {
     raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
     operation=_OPERATION,
 )
-async def post_result(request: Request) -> Response:
-    return await _result(request.scope, request.receive)
-
-
-async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-    """The route as an ASGI application."""
-    answer = await _result(scope, receive)
-    await answer(scope, receive, send)
-
-
-async def _result(scope: Scope, receive: Receive) -> Response:
-    rt: Runtime = scope["app"].state.runtime
+async def post_result(scope: Scope, receive: Receive, rt: Runtime) -> None:
+    """Called by the application itself: see SpillgateApp."""
     sent = await read_request(scope, receive, rt.parsing)
     governed = await govern(sent.result, sent.governed, rt, sent.hold, sent.blocks)
-    return await _answer(sent, governed)
+    body: RequestBody = scope["request_body"]
+    await body.answer(*_answer(sent, governed))
 
 
 route = Route("/results", post_result, methods=["POST"])
 
 
-async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
+def _answer(sent: ResultRequest, governed: GovernedResult) -> tuple[int, str, dict[str, str], bytes]:
+    """Returns the status, the media type, more headers, and the body."""
     outcome, passed = governed.outcome, governed.content
     status, headers = 200, {}
     if outcome.handle is not None:
@@ -137,7 +128,7 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
         elif sent.content is not None:
             passed = sent.content.utf8
         assert passed is not None
-        return WholeAnswer(passed, PLAIN, status, headers | spillgate_headers(outcome, sent.warnings))
+        return status, PLAIN, headers | spillgate_headers(outcome, sent.warnings), passed
     content: str | Raw | UnsetType = UNSET
     if governed.blocks is not None:
         content = Raw(governed.blocks)
@@ -149,7 +140,7 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
         content = sent.content.literal
     elif passed is not None:
         content = passed.decode()
-    return WholeAnswer(encode(result_out(outcome, content, sent.warnings)), JSON, status, headers)
+    return status, JSON, headers, encode(result_out(outcome, content, sent.warnings))
 
 
 def _beside_pictures(text: str, sent: ResultRequest, governed: GovernedResult) -> str | Raw:
