@@ -147,6 +147,12 @@ class _TextIn(ResultIn, forbid_unknown_fields=True, frozen=True, kw_only=True):
     content: str  # type: ignore[assignment]
 
 
+class _Content(Struct):
+    """Where the content stands in a body that was checked."""
+
+    content: Raw
+
+
 class _Block(Struct, frozen=True):
     """An MCP content block, as far as governing needs to know it."""
 
@@ -156,6 +162,7 @@ class _Block(Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(ResultIn).decode
 _decode_with_text = msgspec.json.Decoder(_TextIn).decode
+_decode_content = msgspec.json.Decoder(_Content).decode
 _decode_usage = msgspec.json.Decoder(UsageIn).decode
 _PICTURES = frozenset({"image", "image_url", "input_image", "audio", "input_audio"})
 
@@ -282,7 +289,7 @@ class SentContent:
     @property
     def literal(self) -> Raw:
         """Its JSON as it came, with U+FFFD in place of each lone surrogate."""
-        return self.json if isinstance(self.json, Raw) else _decode(self.json).content
+        return self.json if isinstance(self.json, Raw) else _decode_content(self.json).content
 
     @property
     def warnings(self) -> tuple[str, ...]:
