@@ -106,15 +106,15 @@ class Session:
 
         An undeclared buffer and output together take at most a third of a declared window.
         """
-        window = default_window.context_window if self.context_window is None else self.context_window
-        declared = (self.buffer_tokens or 0) + (self.max_output_tokens or 0)
-        undeclared = default_window.buffer_tokens if self.buffer_tokens is None else 0
-        undeclared += default_window.max_output_tokens if self.max_output_tokens is None else 0
-        if self.context_window is not None:
-            undeclared = min(undeclared, window // 3)
-        limit = max(0, window - declared - undeclared)
-        is_reported = default_window.is_known and self.used_tokens is not None
-        enforced = enforce or self.context_window is not None or is_reported
+        window, buffer, output = self.context_window, self.buffer_tokens, self.max_output_tokens
+        undeclared = default_window.buffer_tokens if buffer is None else 0
+        undeclared += default_window.max_output_tokens if output is None else 0
+        if window is None:
+            window = default_window.context_window
+            enforced = enforce or (default_window.is_known and self.used_tokens is not None)
+        else:
+            undeclared, enforced = min(undeclared, window // 3), True
+        limit = max(0, window - (buffer or 0) - (output or 0) - undeclared)
         return Budget(limit, self.used_tokens or 0, self.reserved_tokens, enforced)
 
     @property
