@@ -225,7 +225,11 @@ def session_to_charge(session: Session | None, charge: Charge) -> Session:
 
 
 def charged(session: Session, charge: Charge, now: int) -> Session:
-    return replace(used(session, now), reserved_tokens=session.reserved_tokens + charge.tokens)
+    return replace(
+        session,
+        last_used_at=max(session.last_used_at, now),
+        reserved_tokens=session.reserved_tokens + charge.tokens,
+    )
 
 
 def differs_by_charge(before: Session, after: Session) -> bool:

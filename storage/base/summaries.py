@@ -11,7 +11,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import attrgetter
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -79,6 +79,10 @@ def first_kept_day(now: int, entry_ms: int) -> int:
     return min(now // DAY_MS - HISTORY_DAYS, (now - entry_ms) // DAY_MS)
 
 
+Amounts = tuple[Any, ...]
+"""The values of Sums."""
+
+
 class Sums(msgspec.Struct, array_like=True):
     """Sums over entries; `latency` in ms. `latency_max`, the only field that is not added up, is last."""
 
@@ -113,12 +117,11 @@ class Sums(msgspec.Struct, array_like=True):
         )
 
 
-def added_up(sums: Sequence[Sums]) -> tuple[float, ...]:
-    """The fields of the sum of `sums`."""
-    if len(sums) == 1:
-        return msgspec.structs.astuple(sums[0])
-    *amounts, latencies = zip(*map(msgspec.structs.astuple, sums), strict=True)
-    return (*map(sum, amounts), max(latencies))
+def added_up(amounts: Sequence[Amounts]) -> Amounts:
+    if len(amounts) == 1:
+        return amounts[0]
+    *added, latencies = zip(*amounts, strict=True)
+    return (*map(sum, added), max(latencies))
 
 
 AMOUNTS = Sums.__struct_fields__
@@ -126,9 +129,9 @@ _ADDED = AMOUNTS[:-1]
 _SHARED = [one.name for one in fields(SummaryRow) if one.name in Sums.__struct_fields__]
 
 
-def sums_of(entry: AccountingEntry) -> Sums:
+def amounts_of(entry: AccountingEntry) -> Amounts:
     details = entry.details
-    return Sums(
+    return (
         1,
         int(entry.status is EntryStatus.FAILED),
         details.bytes,
@@ -201,7 +204,7 @@ class GroupedSums:
     def add_entry(self, entry: AccountingEntry) -> None:
         periods = self._periods(entry.timestamp)
         values = (periods.get(name) or getattr(entry, name, None) for name in self._fields)
-        self.add(tuple(None if value is None else str(value) for value in values), sums_of(entry))
+        self.add(tuple(None if value is None else str(value) for value in values), Sums(*amounts_of(entry)))
 
     def add_day(self, tenant: str, day: int, group: Group, sums: Sums) -> None:
         """Adds the sums of a group of a whole day, if the filter selects them. Takes ownership of `sums`."""

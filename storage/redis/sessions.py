@@ -13,7 +13,7 @@ from domain.budget import Session
 from domain.handles import SessionKey
 from storage.base import session_rules
 from storage.base.steps import SessionState, Step, SteppedSessions
-from storage.base.summaries import group_of, merged, sums_of
+from storage.base.summaries import amounts_of, group_of, merged
 from storage.redis.acknowledged import WRITER_MS, LastAcknowledged
 from storage.redis.connection import KEPT_LONGER_MS, RedisConnection
 from storage.redis.keys import Shard, shard_of
@@ -107,7 +107,7 @@ class RedisSessions(SteppedSessions[str]):
             change |= {"most_groups": accounting.MOST_GROUPS_OF_DAY, "writer": self._prefix}
             handle = entry.details.tool_output_handle if entry.type is EntryType.TOOL else None
             change |= {"at": entry.timestamp, "day": entry.timestamp // DAY_MS, "handle": handle}
-            change["amounts"] = sums_of(entry)
+            change["amounts"] = amounts_of(entry)
         fields = pack({name: value for name, value in change.items() if value is not None})
         keys = (shard.key("session", key.session_id), shard.key("once", once))
         is_same = before is not None and record[:SEAL] == state.seal

@@ -22,11 +22,12 @@ log = logging.getLogger("spillgate.storage")
 
 VERSION = 12
 
-# Adapters for enums: without one, sqlite3 looks for methods of each value, and an entry has twenty.
+# Without an adapter, sqlite3 looks for methods of each of these values, and an entry has twenty. These are
+# functions in C: `get` of an empty dict returns None.
 for _kind in (EntryType, EntryStatus, OutcomeKind, Trigger):
     sqlite3.register_adapter(_kind, str.__str__)
-sqlite3.register_adapter(type(None), lambda value: value)
-sqlite3.register_adapter(bytes, lambda value: value)
+sqlite3.register_adapter(type(None), dict[None, None]().get)
+sqlite3.register_adapter(bytes, bytes)
 sqlite3.register_adapter(bool, int)
 
 _COUNTED = "INTEGER NOT NULL DEFAULT 0"

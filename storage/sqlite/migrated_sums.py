@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from domain.accounting import DAY_MS, AccountingEntry
-from storage.base.summaries import AMOUNTS, GROUPED, MERGED, Group, Sums
+from storage.base.summaries import AMOUNTS, GROUPED, MERGED, Amounts, Group
 from storage.sqlite import sums
 
 _AT_ONCE = 10_000
@@ -51,8 +51,8 @@ def migrate_sums(connection: sqlite3.Connection, *, has_rolled: bool) -> None:
         seq = rows[-1][0]
 
 
-def _rolled(row: tuple[Any, ...]) -> tuple[tuple[str, int, Group], list[Sums]]:
+def _rolled(row: tuple[Any, ...]) -> tuple[tuple[str, int, Group], list[Amounts]]:
     tenant, hour, *rest = row
     known, amounts = rest[: len(_KNOWN)], rest[len(_KNOWN) :]
     group = (*(None if value == b"" else value for value in known), MERGED, MERGED)
-    return (tenant, hour, group), [Sums(*amounts)]
+    return (tenant, hour, group), [tuple(amounts)]

@@ -20,7 +20,7 @@ from storage.base.sql import conditions
 from storage.sqlite.database import OF_CHARGE, OF_ENTRY
 from storage.sqlite.sums import HOUR_MS, SINCE_HOUR
 
-Row = tuple[object, ...]
+Row = tuple[Any, ...]
 """A row of the entries: the columns OF_ENTRY, then OF_CHARGE."""
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
@@ -142,9 +142,7 @@ def insert(cursor: sqlite3.Cursor, entries: Iterable[Row]) -> None:
 
 def row_bytes(row: Row) -> int:
     """Returns the bytes for which the row counts in its tenant's quota."""
-    packed, text = row[_PACKED], row[_TEXT]
-    assert isinstance(packed, bytes)
-    return session_rules.entry_bytes(packed, text if isinstance(text, str) else None)
+    return session_rules.entry_bytes(row[_PACKED], row[_TEXT])
 
 
 def call_of(row: Row) -> Row:

@@ -19,13 +19,13 @@ from storage.base.summaries import (
     AMOUNTS,
     GROUPED,
     MERGED,
+    Amounts,
     FieldValue,
     Group,
-    Sums,
     added_up,
+    amounts_of,
     group_of,
     merged,
-    sums_of,
 )
 
 HOUR_MS = PERIOD_MS[GroupBy.HOUR]
@@ -98,13 +98,13 @@ SINCE_HOUR = (
 )
 """A condition that is true for all entries of a tenant from an hour on, and for few others."""
 
-Added = dict[tuple[str, int, Group], list[Sums]]
-"""Sums of new entries by tenant, hour and group."""
+Added = dict[tuple[str, int, Group], list[Amounts]]
+"""Amounts of new entries by tenant, hour and group."""
 
 
 def collect(added: Added, entry: AccountingEntry) -> None:
     key = entry.tenant, entry.timestamp // HOUR_MS, group_of(entry)
-    added.setdefault(key, []).append(sums_of(entry))
+    added.setdefault(key, []).append(amounts_of(entry))
 
 
 class SumGroups:
@@ -151,8 +151,8 @@ def add_newest(cursor: sqlite3.Cursor, groups: SumGroups, added: Added) -> None:
 
 def add(cursor: sqlite3.Cursor, groups: SumGroups, added: Added, first_seq: Callable[[], int]) -> None:
     """Adds sums to their hours and days. `first_seq`: none of their entries has a lower one."""
-    for (tenant, hour, group), sums in added.items():
-        amounts, day = added_up(sums), hour * HOUR_MS // DAY_MS
+    for (tenant, hour, group), each in added.items():
+        amounts, day = added_up(each), hour * HOUR_MS // DAY_MS
         of_hours, of_days = groups.numbers(cursor, tenant, group)
         # Only amounts that are not 0, which are few: each column takes as long as a small statement.
         addition, values = _addition(tuple(map(bool, amounts))), (*filter(None, amounts), tenant)

@@ -36,12 +36,12 @@ from storage.base.summaries import (
     Group,
     GroupedSums,
     Sums,
+    amounts_of,
     group_of,
     matches,
     may_tell_of_gap,
     merged,
     sums_answer,
-    sums_of,
 )
 from storage.sqlite import sums
 from tests.counts import count
@@ -129,9 +129,9 @@ class Listed:
         if group not in groups and len(groups) >= accounting.MOST_GROUPS_OF_DAY:
             group = merged(group)
         if group in groups:
-            groups[group].add(sums_of(entry))
+            groups[group].add(Sums(*amounts_of(entry)))
         else:
-            groups[group] = sums_of(entry)
+            groups[group] = Sums(*amounts_of(entry))
 
     async def settle(self, charge: Charge) -> None:
         await self.append(charge.entry)
