@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from app.answering.tool_call import call_tool
-from app.answering.tool_definitions import ToolFormat, definitions, instructions, offered_tools
+from app.answering.tool_definitions import Tool, ToolFormat, definitions, instructions, offered_tools
 from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
@@ -137,7 +137,7 @@ class InProcessService:
         self._handles: dict[str, dict[bytes, Handle]] = {}
         """By label of the plan, then by the digest of the subject."""
         self._number = self._calls = 0
-        self._definitions: dict[str, int] = {}
+        self._definitions: dict[tuple[Tool, ...], int] = {}
         self._texts: _Memory[ReadText | None] = _Memory()
         self._answers: _Memory[ReadText] = _Memory()
         self._held: _Memory[bool] = _Memory()
@@ -148,13 +148,13 @@ class InProcessService:
 
     def definition_tokens(self, plan: Plan) -> int:
         """Tokens of the tools that the plan offers, and of the instructions for the system prompt."""
-        tokens = self._definitions.get(plan.label)
+        offered = tuple(offered_tools(self._rt.policies.policy("", plan.policy)))
+        tokens = self._definitions.get(offered)
         if tokens is None:
-            offered = offered_tools(self._rt.policies.policy("", plan.policy))
             # As GET /tools sends them.
             listed = msgspec.json.encode(definitions(offered, self._rt.modes, ToolFormat.OPENAI)).decode()
             tokens = self.tokenizer(None).count(listed + instructions(offered)) if offered else 0
-            self._definitions[plan.label] = tokens
+            self._definitions[offered] = tokens
         return tokens
 
     def bypasses(self, subject: ReplayedResult, plan: Plan) -> bool:

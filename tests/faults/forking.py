@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from multiprocessing import forkserver
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -27,6 +27,15 @@ ROOT = Path(__file__).parents[2]
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.faults.forking", "tests.faults.preloaded"])
+
+
+def forking() -> ForkServerContext:
+    """A context of multiprocessing, whose processes are forked from the one that has imported the service."""
+    with pytest.MonkeyPatch.context() as patch:
+        if library := clock_library():
+            patch.setenv("LD_PRELOAD", str(library))
+        forkserver.ensure_running()
+    return _context
 
 
 def start_process(
@@ -45,11 +54,7 @@ def start_process(
     for file in (output, errors or output):
         if not file.is_fifo():
             file.write_bytes(b"")
-    with pytest.MonkeyPatch.context() as patch:
-        if library := clock_library():
-            patch.setenv("LD_PRELOAD", str(library))
-        forkserver.ensure_running()
-    process = _context.Process(target=_run, args=(command, environment, files, cwd), daemon=True)
+    process = forking().Process(target=_run, args=(command, environment, files, cwd), daemon=True)
     process.start()
     return process
 

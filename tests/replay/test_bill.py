@@ -14,6 +14,7 @@ from replay.figures import Figures, Outcomes, PolicyFigures
 from replay.prices import prices_of
 from replay.reports.summary import ReplaySummary
 from replay.runs import BilledTokens, Input, Notes, Result, Run, Turn
+from tests.faults.forking import forking
 from tests.replay import made_runs
 from tests.replay.replaying import report
 from tests.replay.transcripts import claude_code, openai_lines
@@ -132,6 +133,8 @@ def test_runs_on_several_processes_give_the_same_figures(
     monkeypatch.setattr("replay.workers._ALONE_BYTES", 0)
     monkeypatch.setattr("replay.workers._BATCH_CHARS", 1)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
+    context = forking()
+    monkeypatch.setattr("multiprocessing.get_context", lambda method: context)
     assert json.dumps(report(tmp_path, path)) == json.dumps(alone)
 
 

@@ -15,13 +15,16 @@ import pytest
 from app.settings import load_settings
 from beside.main import main
 from policies.documents import from_toml
+from replay import command
 from replay.advice import advice
 from replay.bill import Money
 from replay.figures import Outcomes, PolicyFigures, ToolFigures
 from replay.plans import IN_FORCE, OURS, capped
 from replay.progress import ProgressLine
 from replay.replaying import Replaying
-from replay.reports.summary import dollars, tokens
+from replay.reports import html as html_page
+from replay.reports import json_report
+from replay.reports.summary import ReplaySummary, dollars, tokens
 from replay.reports.tables import NOTES, USE_COLUMNS
 from replay.runs import Notes
 from replay.workers import replay_all
@@ -41,12 +44,17 @@ class Reports:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     """The table, the page and the JSON of one set of runs."""
     folder = tmp_path_factory.mktemp("reports")
-    runs, page, text = made_runs.write(folder / "runs.jsonl", 6), folder / "report.html", io.StringIO()
-    options = [str(runs), "--max-bytes", "2048,4096,12288"]
-    with contextlib.redirect_stdout(text):
-        assert main(["replay", *options, "--report", str(page)]) == 0
-        found = report(folder, *options)
-    return Reports(runs, text.getvalue(), page.read_text(), found)
+    runs, text = made_runs.write(folder / "runs.jsonl", 6), io.StringIO()
+    pages: list[str] = []
+
+    def both(summary: ReplaySummary) -> str:
+        pages.append(html_page.text(summary))
+        return json_report.text(summary)
+
+    with contextlib.redirect_stdout(text), pytest.MonkeyPatch.context() as patch:
+        patch.setitem(command._WRITERS, ".json", both)
+        found = report(folder, runs, "--max-bytes", "2048,4096,12288")
+    return Reports(runs, text.getvalue(), pages[0], found)
 
 
 @pytest.fixture
@@ -85,17 +93,49 @@ def test_nothing_is_lost_under_any_policy_of_the_product(reports: Reports) -> No
     assert [one["lost"] for one in ours] == [0] * 6
 
 
+def test_runs_that_failed_stand_beside_those_that_passed(reports: Reports) -> None:
+    by_end = reports.found["by_end"]
+    assert {end: one["runs"] for end, one in by_end.items()} == {"passed": 4, "failed": 2}
+
+
+def test_the_page_needs_no_network_and_no_script(reports: Reports) -> None:
+    assert not re.search(r"https?://|<script|<link|url\(|@import", reports.page)
+    assert "prefers-color-scheme: dark" in reports.page
+    assert reports.page.count("<svg") == 2
+
+
+def test_the_policy_file_saves_what_it_says(reports: Reports, tmp_path: Path) -> None:
+    """Replayed with the advice as the policy in force, the runs cost less than with any one cap."""
+    first = reports.found
+    policy = tmp_path / "policy.toml"
+    policy.write_text(first["policy_file"])
+    assert "max_bytes" in first["policy_file"]
+    second = report(tmp_path, reports.runs, "--policy", policy, "--max-bytes", "4096")["total"]
+    advised = second["policies"]["policy in force"]["bills"]["hook"]["tokens"]
+    one_cap = min(one["bills"]["hook"]["tokens"] for one in first["bill_by_cap"])
+    assert advised <= one_cap
+    saved = sum(one["saved"]["tokens"] for one in first["advice"])
+    assert second["bill_as_recorded"]["tokens"] - advised == pytest.approx(saved, rel=0.05)
+
+
+def test_the_terms_are_those_of_the_page(reports: Reports) -> None:
+    text, page = reports.text, reports.page
+    flat = text.replace("\n", " ")
+    for note in NOTES:
+        assert note in flat.replace("follow- ups", "follow-ups")
+        assert html.escape(note) in page
+    for name in USE_COLUMNS:
+        assert f"<th>{name}</th>" in page
+    assert "SPILLGATE_POLICY_FILE=policy.toml" in text
+    assert "SPILLGATE_POLICY_FILE=policy.toml" in page
+
+
 def test_few_uses_give_no_percentage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = transcripts.openai_lines(tmp_path)
     assert "%" not in printed(capsys, path)
     target = tmp_path / "report.html"
     printed(capsys, path, "--report", target)
     assert not re.search(r"\d%", target.read_text().partition("</style>")[2])
-
-
-def test_runs_that_failed_stand_beside_those_that_passed(reports: Reports) -> None:
-    by_end = reports.found["by_end"]
-    assert {end: one["runs"] for end, one in by_end.items()} == {"passed": 4, "failed": 2}
 
 
 @pytest.mark.parametrize("name", ["report.html", "report.json", None])
@@ -114,12 +154,6 @@ def test_no_content_is_shown_unless_it_is_asked_for(
     assert transcripts.USED in output("--show")
 
 
-def test_the_page_needs_no_network_and_no_script(reports: Reports) -> None:
-    assert not re.search(r"https?://|<script|<link|url\(|@import", reports.page)
-    assert "prefers-color-scheme: dark" in reports.page
-    assert reports.page.count("<svg") == 2
-
-
 def test_names_from_a_transcript_are_escaped_in_the_page_and_the_policy_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,20 +168,6 @@ def test_names_from_a_transcript_are_escaped_in_the_page_and_the_policy_file(
     found = report(tmp_path, path)
     from_toml(found["policy_file"], "advice")
     assert found["advice"][0]["tool"] == '<b>a"]\n\u001b[31m'
-
-
-def test_the_policy_file_saves_what_it_says(reports: Reports, tmp_path: Path) -> None:
-    """Replayed with the advice as the policy in force, the runs cost less than with any one cap."""
-    first = reports.found
-    policy = tmp_path / "policy.toml"
-    policy.write_text(first["policy_file"])
-    assert "max_bytes" in first["policy_file"]
-    second = report(tmp_path, reports.runs, "--policy", policy)["total"]
-    advised = second["policies"]["policy in force"]["bills"]["hook"]["tokens"]
-    one_cap = min(one["bills"]["hook"]["tokens"] for one in first["bill_by_cap"])
-    assert advised <= one_cap
-    saved = sum(one["saved"]["tokens"] for one in first["advice"])
-    assert second["bill_as_recorded"]["tokens"] - advised == pytest.approx(saved, rel=0.05)
 
 
 def test_of_few_large_results_there_is_no_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,23 +208,9 @@ def test_cells_stand_apart_and_no_zero_is_negative(few: Path, capsys: pytest.Cap
     assert tokens(-0.2) == "0"
 
 
-def test_the_terms_are_those_of_the_page(reports: Reports) -> None:
-    text, page = reports.text, reports.page
-    flat = text.replace("\n", " ")
-    for note in NOTES:
-        assert note in flat.replace("follow- ups", "follow-ups")
-        assert html.escape(note) in page
-    for name in USE_COLUMNS:
-        assert f"<th>{name}</th>" in page
-    assert "SPILLGATE_POLICY_FILE=policy.toml" in text
-    assert "SPILLGATE_POLICY_FILE=policy.toml" in page
-
-
-def test_a_model_without_a_price_is_named(
-    few: Path, reports: Reports, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_a_price_is_named(few: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "No price is known for nosuch." in printed(capsys, few, "--model", "nosuch")
-    assert "No price" not in reports.text
+    assert "No price" not in printed(capsys, few)
 
 
 def test_one_is_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,10 +257,10 @@ def test_progress_goes_to_a_terminal_alone() -> None:
 
 @pytest.mark.parametrize(("suffix", "steps"), [("jsonl", 3), ("jsonl.gz", 2)])
 def test_progress_goes_on_within_one_file(
-    suffix: str, steps: int, reports: Reports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    suffix: str, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replay.workers._BATCH_CHARS", 1)
-    written = reports.runs.read_bytes() * 2
+    written = made_runs.write(tmp_path / "runs.jsonl", 6).read_bytes() * 2
     path = tmp_path / f"one.{suffix}"
     path.write_bytes(gzip.compress(written) if suffix.endswith("gz") else written)
     seen = []
