@@ -12,8 +12,10 @@ const PAGE = new URL("../../../docs/clients.md", import.meta.url);
 const lines = Array.from({ length: 6000 }, (_, n) => `line ${n} ${n === 4507 ? `ERROR disk ${n} is full` : "ok"}\n`);
 export const LOG = lines.join("");
 
-/** Starts a service; `stop` ends it. */
+/** Starts a service; `stop` ends it. With STARTED_SERVICE, that one is used, and not ended. */
 export async function service() {
+  const started = process.env.STARTED_SERVICE;
+  if (started) return { url: started, stop: async () => {} };
   // It is not to be found by the hooks of the person who runs the tests.
   const settings = { SPILLGATE_PORT: "0", SPILLGATE_STORAGE_URL: "memory:", SPILLGATE_LOG_FORMAT: "json", XDG_STATE_HOME: "/dev/null" };
   const child = spawn(SPILLGATE, ["serve"], { env: { ...process.env, ...settings }, stdio: ["ignore", "ignore", "pipe"] });
