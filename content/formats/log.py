@@ -48,11 +48,12 @@ EVENT = re.compile(
 # A level: a word, a field, in brackets, or the single letter of Android. Each alternative begins with a
 # literal, so that the search skips what begins none of them, and none with a space, which is frequent.
 _TAG = rb"(?<= .)(?= [\w.$-]{1,60} *:)"
+_IN_BRACKETS = rb"\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]"
+_BRACKETED = re.compile(_IN_BRACKETS)
 _LEVEL = re.compile(
     rb"T(?<!\wT)RACE\b|D(?:(?<!\wD)EBUG\b|%b)|I(?:(?<!\wI)NFO\b|%b)|N(?<!\wN)OTICE\b"
     rb"|W(?:(?<!\wW)ARN(?:ING)?\b|%b)|E(?:(?<!\wE)RROR\b|%b)|F(?:(?<!\wF)ATAL\b|%b)|V%b"
-    rb"|C(?<!\wC)RITICAL\b|level=\"?(\w{1,12})"
-    rb"|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]" % ((_TAG,) * 6)
+    rb"|C(?<!\wC)RITICAL\b|level=\"?(\w{1,12})|%b" % (*(_TAG,) * 6, _IN_BRACKETS)
 )
 _LEVEL_STARTS = 80
 _LEVEL_ENDS = 120
@@ -128,7 +129,7 @@ def levels_of_lines(data: bytes) -> Counter[str]:
 def _may_have_levels(data: bytes) -> bool:
     """Six times as fast as searching all lines. A log whose levels are single letters or fields has one in
     its first lines."""
-    if b"[" in data or _LEVEL.search(data, 0, _SAMPLED):
+    if _LEVEL.search(data, 0, _SAMPLED) or (b"[" in data and _BRACKETED.search(data)):
         return True
     capitals = data.translate(None, _NO_CAPITALS)
     return any(word in capitals for word in _CAPITALS)
