@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, filterfalse
 
 from content.patterns import starts
@@ -175,7 +175,11 @@ def language_of(path: str | None, head: bytes) -> Language | None:
     language = _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
     if language or not head:
         return language
-    head = head[:_LOOKED_AT]
+    return _of_text(head[:_LOOKED_AT])
+
+
+@lru_cache(maxsize=8)
+def _of_text(head: bytes) -> Language | None:
     return _declared(head) or _most_signs(head.split(b"\n", _MOST_LINES)[:_MOST_LINES])[0]
 
 
