@@ -161,22 +161,20 @@ def _first_time(data: bytes) -> re.Match[bytes] | None:
     return next(filter(None, (_TIME.search(data, start, end) for start, end in near)), None)
 
 
-def ends(source: Source) -> tuple[str, str, timedelta | None] | None:
-    """The first time in the log, the time of the same form in its last lines, and the span between them. The
-    span is None if a time is not valid, or if it has no date and starts again at midnight."""
+def ends(source: Source) -> tuple[str, str, str] | None:
+    """The first time in the log, the time of the same form in its last lines, and their form for
+    `strptime`."""
     first = _first_time(source.data[:_END])
     if first is None or first.lastindex is None:
         return None
     same, form = _FORMS[first.lastindex - 1]
     clocked = filter(_CLOCK.search, reversed(source.tail[-_END:].split(b"\n")))
     last = next(filter(None, map(same.search, clocked)), None)
-    if last is None:
-        return None
-    times = first[0].decode(), last[0].decode()
-    return *times, _between(*times, form)
+    return None if last is None else (first[0].decode(), last[0].decode(), form)
 
 
 def _between(first: str, last: str, form: str) -> timedelta | None:
+    """None if a time is not valid. Negative for times without a date that start again at midnight."""
     try:
         return _moment(last, form) - _moment(first, form)
     except ValueError:
@@ -197,7 +195,8 @@ def span(source: Source) -> str:
     times = ends(source)
     if times is None:
         return ""
-    first, last, between = times
+    first, last, form = times
+    between = _between(first, last, form)
     return f"from {first} to {last}" + (f" ({between})" if between and between > timedelta(0) else "")
 
 

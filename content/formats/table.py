@@ -165,10 +165,10 @@ def _is_uniform(mark: bytes, above: bytes, below: list[bytes]) -> bool:
 def _bar(lines: list[bytes]) -> bytes:
     """Returns a bar as the separator if each line has the same number of bars and begins without one."""
     counts = {line.count(b"|") for line in (lines[:-1] if len(lines) > 2 else lines)}
+    if len(counts) > 1 or max(counts) < 2 or len(lines) <= _LEAST_ROWS:
+        return b""
     has_outer = any(line.lstrip().startswith(b"|") or RULE.match(line) for line in lines)
-    return (
-        b"|" if len(counts) == 1 and max(counts) > 1 and not has_outer and len(lines) > _LEAST_ROWS else b""
-    )
+    return b"" if has_outer else b"|"
 
 
 def table_start(data: bytes, dialect: Dialect) -> int:
