@@ -324,10 +324,12 @@ def _grave(source: SourceText, counts: Counter[str]) -> Iterator[tuple[int, byte
     """The last lines of the gravest level that there is, each kind once."""
     data, seen = source.data, set[bytes]()
     level = next((name for name in GRAVEST if counts[name]), "") if counts else ""
-    forms = [form.encode() for form in (level, level.lower(), f" {level[:1]} ")]
     end = len(data)
+    places = {form.encode(): end for form in (level, level.lower(), f" {level[:1]} ")}
     for _ in range(_MOST if level else 0):
-        at = max(data.rfind(form, 0, end) for form in forms)
+        # A form whose last place is still ahead is not looked for again: what there is none of takes longest.
+        places = {form: at if at < end else data.rfind(form, 0, end) for form, at in places.items()}
+        at = max(places.values())
         if at < 0 or len(seen) == _MOST_GRAVE:
             return
         start, stop = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)

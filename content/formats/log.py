@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, repeat
 
 from content.formats.cuts import UNINDENTED, at_ends
 from content.formats.format import Description, Format, Part, Sample, SketchForm
@@ -115,8 +115,7 @@ def levels_of_lines(data: bytes) -> Counter[str]:
     """Counts the lines by their first level."""
     if not _may_have_levels(data):
         return Counter()
-    search = _LEVEL.search
-    found = (search(line, 0, _LEVEL_ENDS) for line in data.split(b"\n"))
+    found = map(_LEVEL.search, data.split(b"\n"), repeat(0), repeat(_LEVEL_ENDS))
     names = Counter(
         [match[match.lastindex or 0] for match in found if match and match.start() <= _LEVEL_STARTS]
     )
