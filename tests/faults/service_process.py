@@ -11,6 +11,7 @@ from typing import Any, Self
 import httpx
 
 from tests.faults.forking import ROOT, start_process
+from tests.faults.quick_client import QuickClient
 from tests.moved_clock import MovedClock
 
 START_SECONDS = 90
@@ -80,7 +81,8 @@ class Service:
     def client(self, **options: Any) -> httpx.AsyncClient:
         # Not over TLS: to read the certificates of the system takes longer than a request.
         given = {"base_url": self._address, "trust_env": False, "verify": False, "timeout": 30.0}
-        return httpx.AsyncClient(**given | options)
+        client = httpx.AsyncClient if "limits" in options else QuickClient
+        return client(**given | options)
 
     def lines(self) -> list[dict[str, Any]]:
         """What it logged; the line that it is just writing is left for later."""
