@@ -298,7 +298,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of a deletion or of a sweep has a twentieth of the usual number of items."""
     for name in (
         *("disk.published._BATCH", "memory._BATCH", "objects.store._BATCH"),
-        *("redis.ledger._BATCH", "redis.store._BATCH", "sqlite.state.KEPT_SESSIONS", "sqlite.state.MOST"),
+        *("postgres.ledger.MOST", "redis.ledger._BATCH", "redis.store._BATCH"),
+        *("sqlite.state.KEPT_SESSIONS", "sqlite.state.MOST"),
     ):
         module, _, constant = f"storage.{name}".rpartition(".")
         usual = getattr(import_module(module), constant)

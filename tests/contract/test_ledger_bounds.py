@@ -124,31 +124,31 @@ async def test_a_session_that_is_released_is_forgotten_and_may_come_again(
 async def test_at_its_bound_the_oldest_entries_go_into_sums(
     open_bounded_ledger: OpenBounded, clock: FakeClock
 ) -> None:
-    ledger = await open_bounded_ledger(ledger_max_bytes=40_000)
+    ledger = await open_bounded_ledger(ledger_max_bytes=28_000)
     other = SessionKey("other", "one")
     await ledger.settle(charge(1, key=other))
-    for number in range(200):
+    for number in range(140):
         clock.advance(1)
         key = (KEY, ONE)[number % 2]
         await ledger.settle(charge(1, key=key, entry=entry(key, clock.now, tokens_in=number)))
-        assert (await used(ledger)).bytes < 42_000
+        assert (await used(ledger)).bytes < 30_000
     kept = (await ledger.entries(EntryFilter(TENANT), 1000, None)).entries
-    assert 10 < len(kept) < 190
-    assert [one.tokens_in for one in kept][-10:] == [*range(190, 200)]
+    assert 10 < len(kept) < 130
+    assert [one.tokens_in for one in kept][-10:] == [*range(130, 140)]
     for group_by in (GroupBy.TOOL_NAME, GroupBy.DAY, GroupBy.MONTH, GroupBy.KEY, GroupBy.DOOR):
         found = await ledger.summary(EntryFilter(TENANT), group_by)
-        assert (found.total.entries, found.total.tokens_in, found.gaps) == (200, sum(range(200)), {})
-    assert (await ledger.summary(EntryFilter(None), GroupBy.TYPE)).total.entries == 201
+        assert (found.total.entries, found.total.tokens_in, found.gaps) == (140, sum(range(140)), {})
+    assert (await ledger.summary(EntryFilter(None), GroupBy.TYPE)).total.entries == 141
     assert (await ledger.summary(EntryFilter(TENANT, tool_name="other"), GroupBy.TYPE)).total.entries == 0
     deleted = (await ledger.summary(EntryFilter(TENANT), GroupBy.HOUR)).gaps[Gap.BYTES]
     assert deleted is not None
     for wanted, group_by, count in (
-        (EntryFilter(TENANT), GroupBy.SESSION_ID, 200),
-        (EntryFilter(TENANT), GroupBy.HOUR, 200),
-        (EntryFilter(TENANT, since=START + 1), GroupBy.TYPE, 200),
-        (EntryFilter(None, until=clock.now + 1), GroupBy.TENANT, 201),
-        (EntryFilter(TENANT, session_id=KEY.session_id), GroupBy.TYPE, 100),
-        (EntryFilter(TENANT, session_id=ONE.session_id), GroupBy.TYPE, 100),
+        (EntryFilter(TENANT), GroupBy.SESSION_ID, 140),
+        (EntryFilter(TENANT), GroupBy.HOUR, 140),
+        (EntryFilter(TENANT, since=START + 1), GroupBy.TYPE, 140),
+        (EntryFilter(None, until=clock.now + 1), GroupBy.TENANT, 141),
+        (EntryFilter(TENANT, session_id=KEY.session_id), GroupBy.TYPE, 70),
+        (EntryFilter(TENANT, session_id=ONE.session_id), GroupBy.TYPE, 70),
     ):
         found = await ledger.summary(wanted, group_by)
         mine = [one for one in kept if wanted.session_id in (None, one.session_id)]
@@ -157,30 +157,30 @@ async def test_at_its_bound_the_oldest_entries_go_into_sums(
     later = await ledger.summary(EntryFilter(TENANT, since=deleted + 1), GroupBy.SESSION_ID)
     assert (later.total.entries, later.gaps) == ((clock.now - deleted) // 1000, {})
     await ledger.sweep()
-    assert (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).total.entries == 200
+    assert (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).total.entries == 140
 
 
 async def test_at_the_bound_of_all_tenants_the_largest_give_their_oldest_entries(
     open_bounded_ledger: OpenBounded, clock: FakeClock
 ) -> None:
-    ledger = await open_bounded_ledger(max_bytes=60_000, ledger_max_bytes=54_000)
+    ledger = await open_bounded_ledger(max_bytes=40_000, ledger_max_bytes=36_000)
     small = SessionKey("small", "one")
     await ledger.settle(charge(1, key=small))
     keys = [SessionKey(f"team-{number}", f"run-{number}") for number in range(6)]
-    for number in range(360):
+    for number in range(240):
         clock.advance(1)
         # The first team sends half of all.
         key = keys[0] if number % 2 else keys[number // 2 % 6]
         await ledger.settle(charge(1, key=key, entry=entry(key, clock.now)))
     usages = await ledger.usage()
-    assert sum(used.bytes for used in usages.values()) < 66_000
+    assert sum(used.bytes for used in usages.values()) < 44_000
     sizes = [usages[key.tenant].bytes for key in keys]
-    assert max(sizes) < 54_000
-    assert min(sizes) > 4_000
+    assert max(sizes) < 36_000
+    assert min(sizes) > 2_600
     assert len((await ledger.entries(EntryFilter("small"), 10, None)).entries) == 1
     for key in keys:
         found = await ledger.summary(EntryFilter(key.tenant), GroupBy.TYPE)
-        assert (found.total.entries, found.gaps) == (210 if key is keys[0] else 30, {})
+        assert (found.total.entries, found.gaps) == (140 if key is keys[0] else 20, {})
     first = await ledger.summary(EntryFilter("team-0"), GroupBy.SESSION_ID)
     assert set(first.gaps) == {Gap.BYTES}
 

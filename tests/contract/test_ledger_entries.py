@@ -369,10 +369,11 @@ async def test_entries_and_ended_sessions_are_forgotten_past_their_retention(
 
 
 @pytest.mark.usefixtures("small_steps")
+@pytest.mark.usefixtures("small_steps")
 async def test_entries_that_were_written_while_the_clock_was_ahead_keep_no_others(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    ahead = [entry(at=clock() + 10**9) for _ in range(501)]
+    ahead = [entry(at=clock() + 10**9) for _ in range(51)]
     await asyncio.gather(*map(ledger.append, ahead))
     await ledger.append(entry(at=clock()))
     clock.advance(ENTRY_RETENTION + 1)

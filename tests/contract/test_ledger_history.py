@@ -46,7 +46,7 @@ async def fill(
 async def test_the_costs_of_a_month_are_all_there_when_its_entries_are_not(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    made = await fill(ledger, clock, 40, SESSIONS[::3], sweep_days=4)
+    made = await fill(ledger, clock, 40, SESSIONS[::3], sweep_days=8)
     assert (await ledger.entries(EntryFilter(TENANT), 1000, None)).entries == []
     since, until = MIDNIGHT + 3 * DAY_MS, MIDNIGHT + 34 * DAY_MS
     asked = [one for one in made if since <= one.timestamp < until]

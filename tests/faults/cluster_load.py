@@ -20,7 +20,7 @@ SIZES = (2_000, 13_000, 13_000, 50_000, 80_000)
 """The last takes two small segments."""
 
 WEIGHTS = (4, 6, 6, 3, 1)
-PAUSE_SECONDS = 0.02 if FULL else 0.3
+PAUSE_SECONDS = 0.02 if FULL else 0.6
 """Of a writer between two results: else the load alone keeps the processors busy while replicas take over."""
 
 

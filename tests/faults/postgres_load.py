@@ -18,7 +18,7 @@ from tests.faults.service_process import Service
 
 SESSIONS = 3
 PATIENCE_SECONDS = 120.0
-PAUSE_SECONDS = 0.0 if FULL else 0.02
+PAUSE_SECONDS = 0.0 if FULL else 0.06
 """Of a writer between two results: else the load alone keeps the processors busy."""
 
 

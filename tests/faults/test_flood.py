@@ -26,11 +26,11 @@ FLOOD_SECONDS = 2.5
 SLOW = 500
 ENDLESS = 50
 CHUNK = b"%x\r\n%b\r\n" % (1 << 16, b"a" * (1 << 16))
-PACE_SECONDS = 0.02
+PACE_SECONDS = 0.04
 LEAST = 21
 """Requests of each ordinary client."""
 
-MAX_GROWTH = 400 << 20
+MAX_GROWTH = 200 << 20
 
 JSON_HEAD = b"POST /results HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 TEXT_HEAD = b"POST /results?tool_name=t HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
@@ -133,8 +133,8 @@ async def test_five_hundred_slow_clients_and_fifty_endless_uploads_do_not_hinder
     service = await services.start(
         tmp_path / "state",
         service_with(*bounds),
-        max_body_bytes="8000000",
-        storage_max_bytes="100000000",
+        max_body_bytes="4000000",
+        storage_max_bytes="50000000",
     )
     async with service.client() as client:
         assert (await Call("ordinary", b"warm").send(client)).status_code == 200

@@ -179,10 +179,10 @@ async def test_on_an_ext4_that_the_service_filled_itself_every_session_can_be_en
     async with service.client() as client:
         assert (await client.put("/sessions/empty", json={})).status_code == 200
         sizes, number, refused = (13_000, 2_000), 0, 0
-        while refused < 20:
+        while refused < 10:
             names = range(number, number := number + 16)
             calls = [
-                Call(f"s-{name % 4}", text_of(f"{name}", sizes[refused >= 5]), f"{name}") for name in names
+                Call(f"s-{name % 4}", text_of(f"{name}", sizes[refused >= 3]), f"{name}") for name in names
             ]
             answers = await asyncio.gather(*[call.send(client) for call in calls])
             refused += any(answer.status_code == 507 or answer.json()["warnings"] for answer in answers)

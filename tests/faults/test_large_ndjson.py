@@ -7,19 +7,21 @@ import psutil
 import pytest
 
 from extraction.query_child import MEMORY_BYTES
+from tests.counts import count
 from tests.faults.calls import Call
 from tests.faults.service_process import Services, service_with
 
 pytestmark = pytest.mark.anyio
 
-ROWS = 350_000
+ROWS, REPEATED = count(70_000, 280_000), count(7, 1)
 CITIES = ("Lima", "Oslo", "Rome")
-NOTE = "is what was left at the door, with a bell beside it"
+NOTE = "is what was left at the door, with a bell beside it, and is asked for by no one, " * REPEATED
 PATIENT = service_with("RUN_SECONDS=300")
 STREAMED_BYTES = 64 << 20
 """What a text that is streamed may take of the service's memory (bench/README.md)."""
 
 
+@pytest.mark.repeated
 async def test_40_mb_of_json_lines_are_queried_and_searched(services: Services, tmp_path: Path) -> None:
     lines = (
         f'{{"id": {n}, "city": "{CITIES[n % 3]}", "of": {{"n": {n % 7}}}, "note": "{n} {NOTE}"}}'
@@ -51,8 +53,8 @@ async def test_40_mb_of_json_lines_are_queried_and_searched(services: Services, 
         assert child.memory_info().rss < MEMORY_BYTES
         assert (await asked(query="SELECT count(*) FROM data")) == f"{ROWS}"
         line = await asked(query="SELECT text FROM lines WHERE line = 7")
-        assert json.loads(line) == json.loads(body[: body.find(b"\n", 900)].splitlines()[6])
-        found = await asked(pattern=r'"id": 34999\d,')
+        assert json.loads(line) == json.loads(body.split(b"\n", 7)[6])
+        found = await asked(pattern=rf'"id": {ROWS // 10 - 1}\d,')
         assert [one.partition(":")[0] for one in found.splitlines()[:10]] == [
             str(number) for number in range(ROWS - 9, ROWS + 1)
         ]

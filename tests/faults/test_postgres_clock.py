@@ -28,9 +28,9 @@ async def test_a_replica_whose_clock_jumps_loses_nothing_and_books_at_the_right_
     wrong = await services.start(tmp_path / "wrong", command, clock=moved, **settings)
     async with Load([right, wrong]) as load:
         async with load.writing():
-            await load.until(30)
+            await load.until(12)
             moved.move(days * 24 * HOUR)
-            await load.until(30)
+            await load.until(12)
             await swept_twice(load.clients[1])
             refused = await load.clients[1].get("/readyz")
             async with asyncio.timeout(60):
@@ -39,7 +39,7 @@ async def test_a_replica_whose_clock_jumps_loses_nothing_and_books_at_the_right_
                     refused = await load.clients[1].get("/readyz")
             assert "that of PostgreSQL: set it." in refused.json()["detail"]
             assert (await load.clients[1].get("/clock")).json()["sweeps"] is False
-            await load.until(30)
+            await load.until(12)
             moved.move(0)
             await until(lambda: is_ready(load.clients[1]))
         await load.check()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.counts import kills
+from tests.counts import count, kills
 from tests.faults.postgres_load import Load
 from tests.faults.service_process import Services, service_with
 from tests.postgres_server import PASSWORD_IN_URL, USER, PostgresServer
@@ -16,6 +16,8 @@ from tests.redis_server import HOST
 pytestmark = pytest.mark.anyio
 
 FAILOVERS = kills(1, 8)
+SOME = count(25, 60)
+"""Acknowledged before a failover, and after it."""
 SOON = ("sweeping often", "SETTLED_SECONDS=0.1")
 """Sweeps at once. A sweep tells what was lost."""
 
@@ -46,10 +48,10 @@ async def test_after_failovers_with_synchronous_commits_all_that_was_acknowledge
             started = [await services.start(place, ledger_url=url) for place in places]
             async with Load(started, name=f"run-{number}", seed=number) as load:
                 async with load.writing():
-                    await load.until(60)
+                    await load.until(SOME)
                     primary.kill()
                     replica.promote()
-                    await load.until(60)
+                    await load.until(SOME)
                 await load.check()
 
 
@@ -61,9 +63,9 @@ async def test_after_a_failover_to_a_replica_that_lags_what_is_lost_is_counted(
         service = await services.start(tmp_path, service_with(*SOON), ledger_url=url)
         async with Load([service]) as load:
             async with load.writing():
-                await load.until(50)
+                await load.until(SOME)
                 replica.lag()
-                await load.until(50)
+                await load.until(SOME)
                 primary.kill()
                 replica.promote()
                 await load.until(20)

@@ -1,7 +1,6 @@
 """When the disk of PostgreSQL is full, results that pass go on, and it is told what has no entry."""
 
 import asyncio
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -48,7 +47,7 @@ def fill(disk: Path) -> Path:
         for size in (1 << 20, 1 << 12):
             try:
                 while True:
-                    file.write(os.urandom(size))
+                    file.write(bytes(size))
             except OSError:
                 pass
     return balloon

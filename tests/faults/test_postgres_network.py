@@ -103,9 +103,9 @@ async def test_a_pooler_in_transaction_mode_may_stand_between(
         started = [await services.start(place, PATIENT, ledger_url=url) for place in places]
         async with Load(started) as load:
             async with load.writing(12):
-                await load.until(count(50, 150))
+                await load.until(count(25, 150))
                 pooler.restart()
-                await load.until(count(50, 150))
+                await load.until(count(25, 150))
             await load.check()
             assert (await load.clients[0].get("/readyz")).json()["status"] == "ok"
         assert pooler.most_servers() <= pooler.POOL

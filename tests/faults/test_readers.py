@@ -15,11 +15,11 @@ from tests.faults.service_process import Service, Services
 
 pytestmark = pytest.mark.anyio
 
-READERS = int(os.environ.get("READERS", "300"))
+READERS = int(os.environ.get("READERS", "150"))
 """`READERS=4000` is the full count. Growth is bounded for each."""
 
 BYTES_EACH = 90_000
-BYTES_SHARED = 40 << 20
+BYTES_SHARED = 30 << 20
 CONTENT = b"a line of forty bytes, over and over ..\n" * 130_000
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 KILLS = kills(2, 12)
 REPLICAS = 2
-WRITERS = count(6, 12)
+WRITERS = count(4, 12)
 TIMEOUT_MS = count(2000, 3000)
 """After which the others take a node for dead. On a busy machine a node may be still for a second."""
 

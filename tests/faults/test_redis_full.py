@@ -21,7 +21,7 @@ from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
-OPTIONS = ("--maxmemory", "4mb", "--maxmemory-policy", "noeviction")
+OPTIONS = ("--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
 
 
 async def warnings(client: httpx.AsyncClient) -> list[str]:
@@ -37,11 +37,11 @@ async def test_a_full_redis_is_507_and_reads_and_deletes_go_on(services: Service
         service = await services.start(tmp_path, PATIENT, storage_url=server.url)
         async with service.client() as client:
             assert (await client.put("/sessions/other", json={})).status_code == 200
-            kept = await fill_by_service(client, 400_000, "large")
+            kept = await fill_by_service(client, 200_000, "large")
             kept += await fill_by_service(client, 13_000, "small")
             assert len(kept) > 15
             # Redis frees the buffers of its clients now and then: one that was full may take one more.
-            kept += await fill_by_service(client, 2_500_000, "huge")
+            kept += await fill_by_service(client, 1_100_000, "huge")
             while not (await Call("full", SMALL).send(client)).json()["warnings"]:
                 await asyncio.sleep(0.02)
             # Redis frees the memory of idle connections now and then: then it holds a little more.
@@ -73,10 +73,8 @@ async def test_a_replica_that_starts_on_a_full_redis_deletes_and_passes(
         first = await services.start(tmp_path / "first", PATIENT, storage_url=server.url)
         async with first.client() as client:
             assert (await client.put("/sessions/other", json={})).status_code == 200
-            kept = await fill_by_service(client, 400_000, "large")
-            kept += await fill_by_service(client, 13_000, "small")
-            while not (await Call("full", SMALL).send(client)).json()["warnings"]:
-                await asyncio.sleep(0.02)
+            calls = [Call("full", text_of(f"before-{number}", 13_000)) for number in range(3)]
+            kept = [Kept.of(call, await call.send(client)) for call in calls]
         assert await first.stop() == 0
         async with redis_of(server) as redis:
             await redis.script_flush()
@@ -209,6 +207,9 @@ async def redis_of(server: RedisServer) -> AsyncIterator[Redis]:
 
 
 async def fill(redis: Redis) -> None:
+    with suppress(OutOfMemoryError):
+        for number in itertools.count():
+            await redis.set(f"filler-{number}", b"x" * 50_000)
     while await redis_has_room(redis):
         # The memory that Redis has in use rises and falls by its own buffers.
         with suppress(OutOfMemoryError):

@@ -29,6 +29,9 @@ STORED = 13_000
 SIZES = (2_000, 2_000, STORED, STORED, STORED, 50_000, 50_000, 80_000)
 """The last takes two small segments."""
 
+PAUSE_SECONDS = count(0.12, 0.06)
+"""Of a writer between two results."""
+
 SMALL_SEGMENTS = service_with("small segments")
 
 
@@ -134,7 +137,7 @@ class Campaign:
                 tries += 1
                 await asyncio.sleep(0.05)
             self.retried += tries > 1 and call.call_id is not None
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _acknowledged(self, call: Call) -> bool:
         try:

@@ -14,11 +14,11 @@ from tests.sentinels import Watched, watched
 pytestmark = [pytest.mark.anyio, pytest.mark.repeated, pytest.mark.timeout(600)]
 
 WRITERS = 4
-BEFORE, AFTER = count(16, 40), count(8, 40)
+BEFORE, AFTER = count(8, 40), count(6, 40)
 """Acknowledged before and after a failover. Each of the latter waits for a replica that is away."""
 
 LONGEST_SECONDS = 60.0
-PAUSE_SECONDS = 0.0 if FULL else 0.1
+PAUSE_SECONDS = 0.0 if FULL else 0.2
 """Of a writer between two results: else the load alone keeps the processors busy."""
 
 DEAF = ("ASK_SECONDS=9999", "deaf to sentinels")
@@ -39,7 +39,7 @@ class Writers:
         while not self._is_over:
             number += 1
             body = {"session_id": f"run-{writer}", "tool_name": "t", "tool_call_id": f"call-{number}"}
-            body["content"] = f"{writer} {number}\n" * 5000
+            body["content"] = f"{writer} {number}\n" * 3500
             answer = await self._client.post("/results", json=body)
             if answer.status_code == 201:
                 self.acknowledged.append(answer.json()["handle"])

@@ -14,7 +14,7 @@ import pytest
 from samples import KEY, RETENTION, TENANT, FakeClock, handle, joined, put
 
 from domain.errors import StorageError, StoreFull
-from storage.disk import syscalls
+from storage.disk import draft, syscalls
 from storage.disk.store import DiskStore, Root
 from tests.counts import FULL
 
@@ -22,8 +22,13 @@ pytestmark = pytest.mark.anyio
 
 CALLS = """open close write fsync fdatasync posix_fadvise mkdir chmod rename stat utime listdir pread read
 unlink rmdir"""
-SMALL, OTHER, LARGE = b"small", b"another", b"x" * 1_100_000
+SMALL, OTHER, LARGE = b"small", b"another", b"x" * 110_000
 OURS = [handle(), handle(), handle("run-2")]
+
+
+@pytest.fixture(autouse=True)
+def large_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draft, "SPILL", 100_000)
 
 
 Bodies = tuple[bytes | None, ...]

@@ -17,7 +17,7 @@ from domain.results import UsageReport
 from storage import open_ledger
 
 pytestmark = pytest.mark.anyio
-KEPT_DAYS = 8
+KEPT_DAYS = 4
 
 
 async def opened(url: str, clock: FakeClock) -> Ledger:
@@ -96,7 +96,7 @@ async def test_a_copy_has_all_entries_sums_and_budgets(
             assert hours[0].gaps.keys() == hours[1].gaps.keys() == {Gap.AGE}
         assert await copied.session(KEY) == await source.session(KEY)
         # Both go on alike, also with one that is late.
-        new = entry(KEY, clock.now), entry(KEY, clock.now - 5 * DAY_MS, tool_name="tool-1")
+        new = entry(KEY, clock.now), entry(KEY, clock.now - 2 * DAY_MS, tool_name="tool-1")
         for ledger in ledgers:
             for one in new:
                 await ledger.append(one)

@@ -238,7 +238,7 @@ async def test_what_a_silent_store_made_the_caller_lose_is_neither_queued_nor_st
     slow.gate = threading.Event()
     store = ObjectStore(slow, clock=clock, retention_seconds=RETENTION, max_bytes=0)
     answers = await asyncio.gather(
-        *[put(store, body, clock()) for _ in range(4 * THREADS)], return_exceptions=True
+        *[put(store, body, clock()) for _ in range(THREADS + 4)], return_exceptions=True
     )
     assert {type(answer) for answer in answers} == {StoreUnavailable}
     assert slow.begun == THREADS

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from samples import KEY, START, TENANT, WINDOW, FakeClock, entry, handle
 
@@ -26,6 +27,7 @@ from domain.ports import Call, Charge, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
 from storage.redis import connection
+from tests.counts import count
 from tests.redis_server import RedisCluster, RedisServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
@@ -204,6 +206,7 @@ def place(request: pytest.FixtureRequest) -> RedisServer | RedisCluster:
     return found
 
 
+@hypothesis_settings(max_examples=count(5, 200))
 @given(scenes=scenes(), wanted=filters(), size=st.sampled_from([1, 3, 1000]))
 async def test_they_answer_as_the_reference_does(
     place: RedisServer | RedisCluster,
