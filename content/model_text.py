@@ -3,7 +3,7 @@
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -161,16 +161,15 @@ def _onward(matches: Matches, fitted: Fitted) -> str:
     return f"Go on with offset = {matches.first + fitted.fitting - 1 + matches.base}."
 
 
-def _groups(matches: Matches, room: int) -> list[tuple[int, str]]:
+def _groups(matches: Matches, room: int) -> Iterator[tuple[int, str]]:
     """For each match its number here and its lines, without those that a match before has shown. The numbers
     of the lines tell where lines are left out; with context `--` does too. Context that does not fit `room`
     bytes with its match is left out, the farthest first."""
-    narrow = [_narrowed(match, room) for match in matches.lines]
-    groups: list[tuple[int, str]] = []
-    by_line = {match.line: match for match in narrow}
+    by_line = {match.line: match for match in matches.lines}
     last = shown = 0
     above: tuple[object, ...] = ((), "")
-    for index, match in enumerate(narrow):
+    for index, whole in enumerate(matches.lines):
+        match = _narrowed(whole, room)
         around = matches.around.get(match.line)
         lines = []
         start = match.line - len(match.before)
@@ -187,16 +186,17 @@ def _groups(matches: Matches, room: int) -> list[tuple[int, str]]:
                 lines.append(_numbered(match.line, ":", around.text, matches))
         else:
             start, end = match.line - len(match.before), match.line + len(match.after)
-            lines += _lines_of(match, last, by_line, matches)
+            lines += _lines_of(match, last, by_line, matches, room)
         has_context = end > start and not (around and around.text)
         if lines and last and start > last + 1 and has_context:
             lines.insert(0, "--")
         last = max(last, end)
-        groups.append((index, "\n".join(lines)))
-    return groups
+        yield index, "\n".join(lines)
 
 
-def _lines_of(match: Match, last: int, by_line: Mapping[int, Match], matches: Matches) -> list[str]:
+def _lines_of(
+    match: Match, last: int, by_line: Mapping[int, Match], matches: Matches, room: int
+) -> list[str]:
     """The lines after `last` of a match and its context; of blank lines in a row one."""
     lines: list[str] = []
     was_blank = True
@@ -206,7 +206,7 @@ def _lines_of(match: Match, last: int, by_line: Mapping[int, Match], matches: Ma
         is_blank = not own and not text.strip()
         if number > last and not (is_blank and was_blank):
             if own:
-                beside = _repeated(number, matches) + _to_end(own, matches)
+                beside = _repeated(number, matches) + _to_end(_narrowed(own, room), matches)
                 lines.append(_numbered(number, ":", _excerpt(own, matches.spans) + beside, matches))
             else:
                 lines.append(_numbered(number, "-", _head(text), matches))
@@ -373,10 +373,12 @@ def _line(text: str, most: int = _CELL_CHARS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> Fitted:
-    """Returns the texts, in order, that fit. The first text is always included, cut if necessary."""
+def fitting(items: Iterable[tuple[int, str]], max_bytes: int) -> Fitted:
+    """Returns the texts, in order, that fit. The first text is always included, cut if necessary. Takes no
+    item beyond the first that does not fit."""
     texts: list[str] = []
-    for count, (number, text) in enumerate(items):
+    count = 0
+    for number, text in items:
         size = len(text.encode()) + 1
         if size > max_bytes:
             if count:
@@ -385,4 +387,5 @@ def fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> Fitted:
         max_bytes -= size
         if text:
             texts.append(text)
-    return Fitted("\n".join(texts), len(items), None)
+        count += 1
+    return Fitted("\n".join(texts), count, None)
