@@ -212,17 +212,15 @@ def test_a_text_that_is_cut_is_sketched(text: str, cut: int) -> None:
 def test_hostile_text_is_sketched_in_its_time(piece: str) -> None:
     """At most 150 times that of a log of the same size, which takes 5 ms."""
     log = "".join(f"2026-01-01 12:00:{n % 60:02} INFO request {n} took {n % 7} ms\n" for n in range(2400))
-    assert seconds_of(piece * (len(log) // len(piece))) < 150 * seconds_of(log)
+    hostile, most = piece * (len(log) // len(piece)), 150 * min(seconds_of(log) for _ in range(3))
+    assert any(seconds_of(hostile) < most for _ in range(3))
 
 
 def seconds_of(text: str) -> float:
-    """Processor time, the least of three."""
-    taken = []
-    for _ in range(3):
-        began = time.thread_time()
-        sketched(text)
-        taken.append(time.thread_time() - began)
-    return min(taken)
+    """Processor time."""
+    began = time.thread_time()
+    sketched(text)
+    return time.thread_time() - began
 
 
 def test_texts_that_have_few_values_are_shown_with_all_of_them() -> None:

@@ -296,7 +296,9 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "calls_for_ever": calls_tools(("Read", '{"offset": 1, "limit": 2000}')),
     "calls_unknown_tools": calls_tools(("rm", "{}"), ("", "{}"), ("x" * 10_000, "{}")),
     "calls_with_nesting": calls_tools(("Grep", "[" * 100_000)),
-    "calls_hard_patterns": calls_tools(*[("Grep", json.dumps({"pattern": "(a|b|c){1,900}.*" * 9}))] * 2),
+    "calls_hard_patterns": calls_tools(
+        *[("Grep", json.dumps({"pattern": "(a|b|c){1,900}.*" * 9}))] * count(1, 2)
+    ),
     "calls_too_often": calls_tools(*[("Read", "{}")] * 20_000),
     "nested": body(b"[" * (1 << 20)),
     "not_utf8": body(_JSON.replace(b"@", b"\xff\xfe")),

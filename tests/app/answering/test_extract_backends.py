@@ -10,7 +10,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.app.answering.test_extract_models import anyio_backend, ask, entries, keep, served  # noqa: F401
+from tests.app.answering.test_extract_models import anyio_backend, ask, entries, keep, rows, served  # noqa: F401
 from tests.conftest import Serve
 from tests.counts import count
 from tests.extraction.backend import Backend
@@ -52,7 +52,8 @@ async def test_whatever_a_backend_does_the_answer_is_in_time_and_honest(serve: S
         folder.mkdir()
         async with Backend(*SCRIPTS[name]) as backend:
             async with served(serve, folder, backend) as client:
-                handle = await keep(client)
+                # Two chunks.
+                handle = await keep(client, rows(500))
                 for mode, deadline in modes.items():
                     await backend.play(*SCRIPTS[name])
                     took, answer = await timed(client, handle, int(deadline * 1000), mode=mode)

@@ -1,6 +1,7 @@
 """POST /extract and /tools/call with an embedding model: passages by meaning, faults, what it costs."""
 
 import asyncio
+import functools
 import json
 import re
 import threading
@@ -46,6 +47,7 @@ QUESTION = "Where does the feline nap?"
 COMMON = "Which feline has an interest in a nap?"
 
 
+@functools.cache
 def embedding(text: str) -> list[float]:
     """Texts that share a word, or a word of one meaning, are near; the words of every row matter less."""
     vector = [0.01] * DIMENSIONS

@@ -229,11 +229,11 @@ async def departing(client: httpx.AsyncClient, handle: str, until: Awaitable[obj
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_cancelled_calls_count_before_they_are_accounted(serve: Serve, tmp_path: Path) -> None:
-    policy = f"[defaults]\nmax_llm_calls = 70\n{TERMS.replace('8000', '32000')}"
+    policy = f"[defaults]\nmax_llm_calls = 70\n{TERMS}"
     slots = {"extract_concurrency": 64}
     async with Backend(latency=30) as backend, served(serve, tmp_path, backend, policy, **slots) as client:
         for session in "ab":
-            handle = await keep(client, Random(0).randbytes(1_800_000).hex(" ", 32), session=session)
+            handle = await keep(client, Random(0).randbytes(350_000).hex(" ", 32), session=session)
             before = backend.requests
             for most in (64, 69):
                 await departing(client, handle, backend.reached(before + most))

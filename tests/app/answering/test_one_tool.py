@@ -44,9 +44,9 @@ async def test_every_name_takes_all_arguments_whatever_is_offered(client: httpx.
         ({"query": "length(@)"}, "The result is a log"),
         ({"expression": "length(@)"}, "The result is a log"),
     ]
+    handle = await keep(client, LOG, session="s")
     for offer in (["one"], ["ask", "lines"], []):
         await client.put("/sessions/s", json={"policy": {"offer": offer}})
-        handle = await keep(client, LOG, session="s")
         for name in NAMES:
             for arguments, said in questions:
                 told = await call(client, name, session="s", handle=handle, **arguments)

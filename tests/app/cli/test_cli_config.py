@@ -13,6 +13,7 @@ from app.cli.main import main
 from app.runtime import open_runtime
 from app.settings import load_settings
 from domain.errors import ConfigError
+from tests.faults.forking import run
 
 ROOT = Path(__file__).resolve().parents[3]
 POLICY = """\
@@ -229,12 +230,9 @@ def test_a_store_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
     settings = {"SPILLGATE_PORT": "0", "SPILLGATE_STORAGE_URL": f"disk://{path}"}
-    command = [sys.executable, "-m", "app.cli.main", "serve"]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
+    done = run(("-m", "beside.main", "serve"), {**os.environ, **settings}, b"")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == (
         f"spillgate: SPILLGATE_STORAGE_URL: {path}/lock cannot be used to store results: Not a directory. "
         "Name a directory that this user may write.\n"
     )

@@ -38,7 +38,7 @@ def policy_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def client(serve: Serve, policy_file: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with serve(policy_file=policy_file) as client:
+    async with serve(storage_url="memory:", policy_file=policy_file) as client:
         yield client
 
 

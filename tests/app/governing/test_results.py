@@ -102,6 +102,7 @@ async def test_a_stored_text_body_answers_the_message_and_its_headers(
     assert int(answer.headers["spillgate-budget-remaining"]) > 0
 
 
+@pytest.mark.usefixtures("queries_here")
 @pytest.mark.parametrize("preview", ["sketch", "outline", "head"])
 async def test_a_text_of_which_only_the_beginning_is_a_table_is_stored_and_read_by_its_lines(
     client: httpx.AsyncClient, preview: str

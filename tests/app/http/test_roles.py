@@ -438,7 +438,7 @@ async def test_a_last_line_of_the_keys_that_was_cut_gives_no_rights(serve: Serve
     of_digest, after = first + len("ops:"), whole.index(":metrics")
     for end in [*range(of_digest, after, 16), *range(after, len(whole) - 1)]:
         path.write_text(whole[:end])
-        async with serve(api_keys_file=path) as client:
+        async with serve(storage_url="memory:", api_keys_file=path) as client:
             assert (await client.get("/sessions", headers=by("scrape"))).status_code == 401
             assert (await client.get("/sessions", headers=by("agent"))).status_code == 200
 
