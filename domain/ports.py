@@ -511,7 +511,8 @@ class Observers(Observer):
     def __init__(self, *observers: Observer) -> None:
         for name in _EVENTS:
             own = [one for one in observers if getattr(type(one), name) is not getattr(Observer, name)]
-            setattr(self, name, _each([getattr(one, name) for one in own]))
+            if own:
+                setattr(self, name, _each([getattr(one, name) for one in own]))
         for one in observers:
             if type(one).part is not Observer.part:
                 self.part = one.part  # type: ignore[method-assign]

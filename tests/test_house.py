@@ -88,7 +88,7 @@ def test_a_size_has_one_value_in_a_room(room: str) -> None:
     assert {name: found for name, found in values.items() if len(found) > 1} == {}
 
 
-UVICORN_PRIVATE = {"_start_asgi_task", "_unset_keepalive_if_required"}
+UVICORN_PRIVATE = {"_start_asgi_task"}
 """What the edge uses of uvicorn's protocol that is private. `tests/test_leaned_on.py` calls it."""
 
 

@@ -67,10 +67,10 @@ class SteadyClock:
         self.set(system_clock() if now is None else now)
 
     def __call__(self) -> int:
-        return self._now + _uptime_ms() - self._since
+        return self._ahead + _uptime_ms()
 
     def set(self, now: int) -> None:
-        self._now, self._since = now, _uptime_ms()
+        self._ahead = now - _uptime_ms()
 
 
 class ClockWatch:

@@ -76,6 +76,7 @@ class Protocol(HttpToolsProtocol):
         self.refused = refused
         self.now = self.loop.time()  # when data came
         self.since: float | None = self.now  # None: the client is not waited for
+        self.idle_since: float | None = None  # when the last request was answered
         self.pending = 0  # bytes since the last complete head or piece of a body
         self.in_body = False
         self.body_bytes = self.body_mark = 0
@@ -93,8 +94,7 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.is_deaf:
             return
-        self._unset_keepalive_if_required()
-        self.now = self.loop.time()
+        self.now, self.idle_since = self.loop.time(), None
         if not self.in_body and not self.pending:
             self.since = self.now
         self.pending += len(data)
@@ -156,6 +156,17 @@ class Protocol(HttpToolsProtocol):
             self.in_body, self.pending, self.since = False, 0, None
             super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """Sets no timer, unlike uvicorn's method: `check` ends an idle connection."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self.idle_since = self.loop.time()
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self.answered = cycle
         super()._start_asgi_task(cycle, app)
@@ -203,7 +214,8 @@ class Protocol(HttpToolsProtocol):
         if self._reader_stalled(now):
             self.transport.abort()
         elif self.since is None:
-            return
+            if self.idle_since is not None and now - self.idle_since >= self.timeout_keep_alive:
+                self.transport.close()
         elif self.is_deaf:
             if now - self.since >= self.LINGER_SECONDS:
                 self.transport.close()
