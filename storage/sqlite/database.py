@@ -40,10 +40,8 @@ OF_ENTRY = {
     "timestamp": ("INTEGER NOT NULL", "timestamp"),
     "status": ("TEXT NOT NULL", "status"),
     "tool_name": ("TEXT NOT NULL", "tool_name"),
-    "trigger": ("TEXT", "trigger"),
     "outcome": ("TEXT", "outcome"),
     "model": ("TEXT", "model"),
-    "handle": ("TEXT", "details.tool_output_handle"),
     "latency": ("REAL NOT NULL", "latency"),
     "bytes": ("INTEGER NOT NULL", "details.bytes"),
     "tokens_in": ("INTEGER NOT NULL", "tokens_in"),
@@ -51,14 +49,21 @@ OF_ENTRY = {
     "tokens_saved": ("INTEGER NOT NULL", "tokens_saved"),
     "cost_usd": ("REAL NOT NULL", "cost_usd"),
     "observed_tokens_saved": ("INTEGER NOT NULL", "details.observed_tokens_saved"),
-    "strategy": ("TEXT", "strategy"),
     "tool_kind": ("TEXT", "tool_kind"),
+}
+"""The columns that repeat an attribute of the entry for queries: each with its type and the attribute. The
+table, its rows and their insertion are derived from it; a new column needs a migration, too."""
+
+OF_FEW = {
+    "trigger": ("TEXT", "trigger"),
+    "handle": ("TEXT", "details.tool_output_handle"),
+    "strategy": ("TEXT", "strategy"),
     "stored": (_COUNTED, "is_stored"),
     "found_nothing": (_COUNTED, "details.found_nothing"),
     "costs_more": (_COUNTED, "details.costs_more"),
 }
-"""The columns that repeat an attribute of the entry for queries: each with its type and the attribute. The
-table, its rows and their insertion are derived from it; a new column needs a migration, too."""
+"""Likewise, of entries that are not of a passed result. Other entries are inserted without them: sqlite3
+takes several times as long for None and a bool as for a text."""
 
 OF_CHARGE = {
     "epoch": "INTEGER",
@@ -67,7 +72,7 @@ OF_CHARGE = {
     "text": "TEXT",
     "entry": "BLOB NOT NULL",
 }
-"""The columns after those of OF_ENTRY, with their types: the charge of the entry, and the entry itself as
+"""The columns after those, with their types: the charge of the entry, and the entry itself as
 JSON."""
 
 _SUMS = f"{sums.TABLES}CREATE INDEX entries_of_time ON entries (tenant, timestamp);"
@@ -95,7 +100,7 @@ CREATE TABLE pulse (one INTEGER PRIMARY KEY, beat INTEGER NOT NULL);
 INSERT INTO pulse VALUES (1, 0);
 CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);
 """
-_COLUMNS = {name: declared for name, (declared, _) in OF_ENTRY.items()} | OF_CHARGE
+_COLUMNS = {name: declared for name, (declared, _) in (OF_ENTRY | OF_FEW).items()} | OF_CHARGE
 _MIGRATIONS = {
     7: "DROP TRIGGER added;",
     8: f"""

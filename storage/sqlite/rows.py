@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import fields
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -17,11 +18,11 @@ from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
 from storage.base.sql import conditions
-from storage.sqlite.database import OF_CHARGE, OF_ENTRY
+from storage.sqlite.database import OF_ENTRY, OF_FEW
 from storage.sqlite.sums import HOUR_MS, SINCE_HOUR
 
 Row = tuple[Any, ...]
-"""A row of the entries: the columns OF_ENTRY, then OF_CHARGE."""
+"""A row of the entries: the columns _ALWAYS, then the others of _NAMES if one of them has not its default."""
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
 _COUNTED = (
@@ -68,11 +69,17 @@ _encoder = msgspec.json.Encoder()
 _decode_entry = msgspec.json.Decoder(AccountingEntry).decode
 _COLUMN_NAMES = tuple(field.name for field in fields(Session)[1:-1])
 _columns_of = attrgetter(*_COLUMN_NAMES)
-_values_of = attrgetter(*(attribute for _, attribute in OF_ENTRY.values()))
-_NAMES = (*OF_ENTRY, *OF_CHARGE)
-_INSERT = f"INSERT INTO entries ({', '.join(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
+_values_of, _few_of = (attrgetter(*(name for _, name in columns.values())) for columns in (OF_ENTRY, OF_FEW))
+_OF_PASSED = (None, None, None, False, False, False)
+_ALWAYS = (*OF_ENTRY, "epoch", "entry")
+_NAMES = (*_ALWAYS, *OF_FEW, "call_id", "fingerprint", "text")
+_INSERTS = {
+    len(names): f"INSERT INTO entries ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
+    for names in (_ALWAYS, _NAMES)
+}
+"""The statement for rows of each length."""
 _CALL = tuple(map(_NAMES.index, ("tenant", "session_id", "epoch", "call_id")))
-_TEXT, _PACKED = map(_NAMES.index, ("text", "entry"))
+_PACKED = _NAMES.index("entry")
 _decode_reports = msgspec.json.Decoder(tuple[UsageReport, ...]).decode
 _DAMAGES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 _notices = Notices()
@@ -130,19 +137,21 @@ def session_row(session: Session) -> tuple[object, ...]:
 
 def entry_row(entry: AccountingEntry, charge: Charge | None = None) -> Row:
     packed = _encoder.encode(entry)
-    if charge is None:
-        return (*_values_of(entry), None, None, None, None, packed)
-    of_call = (None,) * 3 if charge.call_id is None else (charge.call_id, charge.fingerprint, charge.text)
-    return (*_values_of(entry), charge.epoch, *of_call, packed)
+    row = (*_values_of(entry), None if charge is None else charge.epoch, packed)
+    few = _few_of(entry)
+    if charge is not None and charge.call_id is not None:
+        return (*row, *few, charge.call_id, charge.fingerprint, charge.text)
+    return row if few == _OF_PASSED else (*row, *few, None, None, None)
 
 
 def insert(cursor: sqlite3.Cursor, entries: Iterable[Row]) -> None:
-    cursor.executemany(_INSERT, entries)
+    for length, alike in groupby(entries, len):
+        cursor.executemany(_INSERTS[length], alike)
 
 
 def row_bytes(row: Row) -> int:
     """Returns the bytes for which the row counts in its tenant's quota."""
-    return session_rules.entry_bytes(row[_PACKED], row[_TEXT])
+    return session_rules.entry_bytes(row[_PACKED], row[-1] if len(row) == len(_NAMES) else None)
 
 
 def call_of(row: Row) -> Row:

@@ -20,7 +20,7 @@ from domain.accounting import (
 )
 from storage.base.sql import SummaryRows, of_groups
 from storage.base.summaries import AMOUNTS, gap_of, sums_answer
-from storage.sqlite.database import OF_ENTRY
+from storage.sqlite.database import OF_ENTRY, OF_FEW
 from storage.sqlite.rows import where
 from storage.sqlite.sums import END, HOUR_MS, NOT_TOLD, SUMS
 
@@ -181,7 +181,7 @@ def _value(key: GroupBy, length: int | None) -> str:
         return f"{at} / {step} * {step // 1000}"
     if length is not None:
         return name if key is GroupBy.TENANT else f"nullif({name}, x'')"
-    if name in OF_ENTRY:
+    if name in OF_ENTRY or name in OF_FEW:
         return name
     return f"CASE WHEN json_valid(CAST(entry AS TEXT)) THEN CAST(entry AS TEXT) ->> '$.{name}' END"
 
