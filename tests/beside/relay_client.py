@@ -90,6 +90,12 @@ class RelayClient:
         """What was written to stderr so far."""
         return self._said.read_bytes()
 
+    def peak_kilobytes(self) -> int:
+        """The most memory that it has had."""
+        found = re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        assert found is not None
+        return int(found[1])
+
     def end(self) -> int:
         """Closes its side. The exit status."""
         self.stdin.close()

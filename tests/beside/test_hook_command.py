@@ -21,12 +21,12 @@ from tests.app.doors.payloads import LARGE, changed, payload
 from tests.app.doors.test_hooks import handle_in as handle_of
 from tests.app.doors.test_hooks import message_in
 from tests.faults.forking import ROOT, run
-from tests.faults.service_process import Service
+from tests.faults.service_process import Service, Services
 from tests.misbehaving_server import OF_THE_SERVICE, answering, http
 
 pytestmark = pytest.mark.anyio
 
-SPILLED = "".join(f"{number}: the whole output\n" for number in range(40_000))
+SPILLED = "".join(f"{number}: the whole output\n" for number in range(8000))
 
 
 def codex_sent(text: str) -> Any:
@@ -434,10 +434,14 @@ def test_a_command_is_named_without_its_path_where_each_shell_finds_it(
     assert in_any_shell(str(own)) == "spillgate"
 
 
-async def test_a_large_result_that_cannot_be_stored_is_cut_and_says_so(shell: Shell) -> None:
-    for url, size in ((shell.url, 65 << 20), ("http://127.0.0.1:1", 2 << 20)):
-        shell.url = url
-        sent = codex_sent("0123456789abcde\n" * (size // 16))
+async def test_a_large_result_that_cannot_be_stored_is_cut_and_says_so(
+    services: Services, tmp_path: Path
+) -> None:
+    """One that a service refuses, and one where there is no service."""
+    host, port = (await services.start(tmp_path / "state", max_body_bytes=str(1 << 20))).address
+    for url in (f"http://{host}:{port}", "http://127.0.0.1:1"):
+        shell = Shell(tmp_path, url)
+        sent = codex_sent("0123456789abcde\n" * (2 << 16))
         reason = shell.sent("codex", sent)["reason"]
         assert " characters not shown: the result was too large, and is not stored]\n" in reason
         assert len(reason) < 13_000

@@ -414,7 +414,7 @@ def test_settings_that_name_a_port_are_told_and_replaced(
 
 
 def test_a_server_that_a_client_starts_gets_the_variables_that_name_its_service(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, forked: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some clients pass none of their own on. The password of a store is not written."""
     monkeypatch.setenv("SPILLGATE_URL", "unix:/run/s")
