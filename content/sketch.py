@@ -140,7 +140,7 @@ def _exit_status(source: SourceText) -> str | None:
     if source.format.sketch_form is SketchForm.BINARY:
         return None
     ends = source.tail[-2000:], source.stored[:2000]
-    if not any(word in end.lower() for end in ends for word in (b"exit", b"return")):
+    if not any(word in end for end in map(bytes.lower, ends) for word in (b"exit", b"return")):
         return None
     last = ends[0].rstrip().split(b"\n")[-_END_LINES:]
     first = ends[1].lstrip().split(b"\n")[:_END_LINES]
@@ -359,16 +359,16 @@ def _numbered(source: SourceText, row: int, line: str) -> str:
 
 def _last_lines(source: SourceText, count: int) -> list[tuple[int, bytes]]:
     """The last lines that are not blank, with their rows."""
-    tail = source.tail
-    lines, found, row = tail.split(b"\n"), [], source.lines - 1
-    if not lines[-1]:
-        lines.pop()
-    for line in reversed(lines if tail is source.data else lines[1:]):
-        if line.strip():
+    tail, row = source.tail, source.lines - 1
+    found: list[tuple[int, bytes]] = []
+    start = end = len(tail) - tail.endswith(b"\n")
+    while start and len(found) < count:
+        start = tail.rfind(b"\n", 0, end) + 1
+        line = tail[start:end]
+        # The first line is cut, unless this is all of the data.
+        if line.strip() and (start or tail is source.data):
             found.append((row if source.is_verbatim else -1, line))
-        row -= 1
-        if len(found) == count:
-            break
+        row, end = row - 1, start - 1
     return found[::-1]
 
 
