@@ -49,7 +49,7 @@ def _as_json(token: re.Match[str]) -> str:
         case "inside":
             return _object(token["object"], token["inside"].strip()) or json.dumps(token[0])
         case "name":
-            return _NAMES.get(token[0], json.dumps(token[0]))
+            return _NAMES.get(token[0]) or json.dumps(token[0])
         case "comma":
             return ""
     return "[" if token.lastgroup == "open" else "]"
