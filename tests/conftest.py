@@ -19,6 +19,7 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from hypothesis.internal.conjecture import providers
 from pydantic import BaseModel
 
 from app.main import create_app
@@ -29,7 +30,7 @@ from domain.errors import BadQuery
 from domain.ports import Clock
 from extraction import queries, query_child, query_tables, query_terms
 from extraction.query_tables import connect
-from tests.counts import count
+from tests.counts import FULL, count
 from tests.faults.service_process import Service, Services
 from tests.postgres_server import postgres_server, postgres_url  # noqa: F401
 from tests.redis_server import (  # noqa: F401
@@ -53,6 +54,9 @@ hypothesis_settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 hypothesis_settings.load_profile("house")
+if not FULL:
+    # Hypothesis tries the constants of our source, too. To read it takes each worker a second.
+    providers.is_local_module_file = lambda path: False  # type: ignore[attr-defined, assignment]
 
 
 # The certificates of the machine are read once, and not for each client: that takes 30 ms.

@@ -165,12 +165,12 @@ async def test_any_value_has_columns_whose_names_sql_can_spell(
 
 async def test_beyond_2000_columns_the_rest_is_json(client: httpx.AsyncClient) -> None:
     handle = await keep(
-        client, json.dumps([{f"k{n}": n for n in range(10_000)}, {"k9999": "x"}]), session_id="wide"
+        client, json.dumps([{f"k{n}": n for n in range(3000)}, {"k2999": "x"}]), session_id="wide"
     )
     await client.put("/sessions/wide", json={"policy": {"max_bytes": 200_000}})
     assert len((await selected(client, handle, "SELECT * FROM data LIMIT 1"))["columns"]) == 2000
-    sql = "SELECT k1998, _more->>'k9999' FROM data"
-    assert await rows_of(client, handle, sql) == [(1998, "9999"), (None, "x")]
+    sql = "SELECT k1998, _more->>'k2999' FROM data"
+    assert await rows_of(client, handle, sql) == [(1998, "2999"), (None, "x")]
 
 
 async def test_a_name_that_is_unknown_is_answered_with_all_names(client: httpx.AsyncClient) -> None:

@@ -9,11 +9,10 @@ import pytest
 
 from app.main import create_app
 from app.runtime import open_runtime
-from app.settings import Settings
 from tests.app.doors.payloads import LARGE
 from tests.app.doors.test_litellm import PATH, asked_with, call, result
 from tests.asgi import post_scope
-from tests.conftest import StillClock
+from tests.conftest import StillClock, settings_of
 from tests.stopwatch import watched_turns
 
 pytestmark = pytest.mark.anyio
@@ -78,7 +77,7 @@ def many_texts_and_a_replaced_row() -> dict[str, Any]:
 async def test_the_event_loop_serves_others_while_a_conversation_is_read(
     tmp_path: Path, clock: StillClock, made: Any
 ) -> None:
-    given = Settings(storage_url="memory:")
+    given = settings_of(storage_url="memory:")
     async with open_runtime(given, clock) as rt:
         app = create_app(given, rt)
         async with app.router.lifespan_context(app):

@@ -31,12 +31,13 @@ from app.operations.supervisor import Supervisor
 from app.settings import Settings
 from domain.errors import SpillgateError
 from domain.quotas import unbounded
+from tests import conftest
 
 KEY = "sk-edge-0123456789"
 
 
 def settings_of(**given: Any) -> Settings:
-    return Settings(**{"storage_url": "memory:", "port": 0, **given})
+    return conftest.settings_of(**{"storage_url": "memory:", "port": 0, **given})
 
 
 def keys_file(path: Path, tenant: str = "acme", key: str = KEY) -> Path:

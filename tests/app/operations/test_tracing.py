@@ -30,6 +30,7 @@ from app.settings import Settings
 from domain.errors import ConfigError
 from tests.asgi import post_scope
 from tests.collector import Collector
+from tests.conftest import settings_of
 from tests.extraction.backend import Backend, report
 from tests.faults.service_process import SERVE, Service
 
@@ -64,7 +65,7 @@ class Traced:
 
 @asynccontextmanager
 async def traced(**settings: Any) -> AsyncIterator[Traced]:
-    given = Settings(**{"storage_url": "memory:", **settings})
+    given = settings_of(**{"storage_url": "memory:", **settings})
     exporter = InMemorySpanExporter()
     async with open_runtime(given) as opened:
         observer = SpanExport(SimpleSpanProcessor(exporter), opened.metrics)
