@@ -1,14 +1,14 @@
 """bench.trial, by a made-up set: folders of both sides, a player's calls through its tool, the score."""
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 
 from bench import trial
-from bench.servers import running
+from tests.faults.forking import run
+from tests.faults.service_process import Service
 
 ORDERS = [
     {"order": number, "city": ("Lima", "Oslo")[number % 2], "amount": number * 3} for number in range(900)
@@ -33,8 +33,9 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def play(folder: Path, question: str, call: str) -> str:
-    command = [sys.executable, str(folder / "tool.py"), question, call]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = run((str(folder / "tool.py"), question, call), dict(os.environ), b"")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode()
 
 
 def answer(folder: Path, **answers: str) -> None:
@@ -42,22 +43,23 @@ def answer(folder: Path, **answers: str) -> None:
     (folder / "answers.jsonl").write_text("\n".join(lines))
 
 
-def test_a_player_of_ours_reads_messages_and_calls_the_service(
-    tmp_path: Path, files: tuple[Path, Path]
+@pytest.mark.anyio
+async def test_a_player_of_ours_reads_messages_and_calls_the_service(
+    tmp_path: Path, files: tuple[Path, Path], service: Service
 ) -> None:
     folder, (asked, records) = tmp_path / "ours", files
-    with running("spillgate", pinned=False) as server:
-        trial.main(["ours", str(asked), str(folder), "--records", str(records), "--url", server.url])
-        message = (folder / "messages/q1.txt").read_text()
-        handle = message.partition('handle = "')[2].partition('"')[0]
-        call = json.dumps({"handle": handle, "query": "SELECT count(*) AS n FROM data WHERE city = 'Oslo'"})
-        told = play(folder, "q1", call)
-        assert "450" in told
-        assert "no JSON object" in play(folder, "q3", "Rome")
-        assert play(folder, "q9", call).startswith("No question q9")
-        for _ in range(trial.MOST_CALLS):
-            last = play(folder, "q1", call)
-        assert last.startswith("Question q1 had its 5 calls.")
+    host, port = service.address
+    trial.main(["ours", str(asked), str(folder), "--records", str(records), "--url", f"http://{host}:{port}"])
+    message = (folder / "messages/q1.txt").read_text()
+    handle = message.partition('handle = "')[2].partition('"')[0]
+    call = json.dumps({"handle": handle, "query": "SELECT count(*) AS n FROM data WHERE city = 'Oslo'"})
+    told = play(folder, "q1", call)
+    assert "450" in told
+    assert "no JSON object" in play(folder, "q3", "Rome")
+    assert play(folder, "q9", call).startswith("No question q9")
+    for _ in range(trial.MOST_CALLS):
+        last = play(folder, "q1", call)
+    assert last.startswith("Question q1 had its 5 calls.")
     assert (folder / "messages/q2.txt").read_text() == RECORDS[1]["text"]
     assert json.loads((folder / "definition.json").read_text())["tools"]
     written = "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
