@@ -178,9 +178,8 @@ DOORS = {
 }
 EACH_DOOR = pytest.mark.parametrize("name", DOORS)
 # The commands find the service by one code. Four other doors have a code of their own.
-EACH_WAY = pytest.mark.parametrize(
-    "name", DOORS if FULL else ["codex", "opencode", "pi", "python", "typescript"]
-)
+WAYS = list(DOORS) if FULL else ["codex", "opencode", "pi", "python", "typescript"]
+EACH_WAY = pytest.mark.parametrize("name", WAYS)
 
 
 def said(user: User, name: str, **settings: str) -> str:
@@ -200,6 +199,7 @@ def locked(file: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.repeated
 def test_whoever_has_the_usual_port_gets_nothing_and_says_nothing(user: User) -> None:
     """No byte of a result, no key; and no model reads what it answers."""
     handle = "session-a/file-b"
@@ -207,8 +207,8 @@ def test_whoever_has_the_usual_port_gets_nothing_and_says_nothing(user: User) ->
     commands = [
         {"command": one, "stdin": '{"jsonrpc":"2.0","id":1,"method":"tools/list"}\n'} for one in asking
     ]
-    for number, door in enumerate(DOORS.values()):
-        home = user.home / str(number)
+    for name in WAYS:
+        home, door = user.home / name, DOORS[name]
         home.mkdir()
         commands.append({"command": door.command(home), "stdin": door.stdin})
     printed, received = beside_a_squatter(commands, user.environment, user.home / "told")
