@@ -333,7 +333,7 @@ async def test_a_full_store_and_an_ended_session_let_the_request_go_on(serve: Se
         told = await ask(client, asked_with(*rows))
         assert told["structured_messages"][2] == first["structured_messages"][2]
         assert told["structured_messages"][4]["content"] == LARGE * 2
-    async with serve() as client:
+    async with serve(storage_url="memory:") as client:
         sent = asked_with(call("c1"), result("c1", LARGE + "!"))
         await ask(client, sent)
         await client.delete("/sessions/sess-1")
@@ -348,7 +348,7 @@ async def test_no_handle_of_a_deleted_life_of_the_session_is_given(
     serve: Serve, tmp_path: Path, clock: StillClock, deleted: str
 ) -> None:
     keys = key_file(tmp_path / "keys", "one:agent:agent", "one:admin:admin")
-    async with serve(api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys) as client:
         sent = asked_with(call("c1"), result("c1"))
         agent = {"x-api-key": "agent"}
         told = [await ask(client, sent, **agent) for _ in range(3)]
@@ -368,7 +368,7 @@ async def test_no_handle_of_a_deleted_life_of_the_session_is_given(
 
 async def test_a_key_may_come_as_litellm_sends_it(serve: Serve, tmp_path: Path) -> None:
     keys = key_file(tmp_path / "keys", "one:one", "two:two")
-    async with serve(api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys) as client:
         sent = asked_with(call("c1"), result("c1"))
         assert (await client.post(PATH, json=sent)).status_code == 401
         assert (await client.post(PATH, json=sent, headers={"x-api-key": "three"})).status_code == 401

@@ -151,7 +151,7 @@ TAKEN: list[dict[str, str]] = [
 async def test_pages_of_other_origins_are_refused_on_every_route_that_changes_something(
     serve: Serve, method: str, path: str
 ) -> None:
-    async with serve(allowed_hosts=("localhost", "localhost:4000")) as client:
+    async with serve(storage_url="memory:", allowed_hosts=("localhost", "localhost:4000")) as client:
         for headers in REFUSED:
             answer = await client.request(method, path, headers=headers, content=b"{}")
             assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), headers
@@ -166,7 +166,7 @@ async def test_pages_of_other_origins_are_refused_on_every_route_that_changes_so
 
 
 async def test_pages_of_other_sites_are_refused_with_keys_too(serve: Serve, tmp_path: Path) -> None:
-    async with serve(api_keys_file=keys_file(tmp_path / "keys")) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys_file(tmp_path / "keys")) as client:
         client.headers["Authorization"] = f"Bearer {KEY}"
         body = {"tool_name": "t", "content": "x"}
         for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200)):

@@ -51,7 +51,7 @@ async def test_a_wrong_key_waits_and_a_right_key_of_the_same_address_does_not(
 ) -> None:
     waits = Waits()
     monkeypatch.setattr(access, "WrongKeys", lambda: WrongKeys(waits.sleep))
-    async with serve(api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys) as client:
         for _ in range(FREE):
             assert (await client.get("/sessions", headers=by("wrong"))).status_code == 401
         assert waits.seconds == []
@@ -101,11 +101,11 @@ async def described(client: httpx.AsyncClient, path: str = "/healthz") -> dict[s
 
 
 async def test_pages_need_a_key_where_that_is_asked_for(serve: Serve, keys: Path) -> None:
-    async with serve(api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys) as client:
         for path in PAGES:
             assert (await client.get(path)).status_code in (200, 307)
         assert {} in (await described(client))["security"]
-    async with serve(api_keys_file=keys, key_for_pages=True) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys, key_for_pages=True) as client:
         for path in PAGES:
             assert (await client.head(path)).status_code == 401
             refused = await client.get(path)
