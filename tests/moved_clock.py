@@ -10,8 +10,6 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 _SOURCE = Path(__file__).with_suffix(".c")
 _NAME = "MOVED_CLOCK"
 
@@ -49,6 +47,8 @@ class MovedClock:
     def environment(self) -> dict[str, str]:
         library = clock_library()
         if library is None:
+            import pytest  # Takes a quarter of a second, which the process that forks does not need.
+
             pytest.skip(
                 "The clock of a process is moved on Linux, with a C compiler: apt-get install gcc libc6-dev."
             )

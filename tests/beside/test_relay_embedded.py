@@ -135,8 +135,13 @@ def flock(file, operation):
 fcntl.flock = flock
 """
 SLOW = """
+import subprocess
 beside.embedded.START_SECONDS = 0.1
 beside.relay.service_calls.PAUSE_SECONDS = 0
+def listens_to_nobody(at_port, lock, log):
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(["sleep", "100"], stdin=nothing, stdout=nothing, stderr=log, pass_fds=(lock,))
+beside.embedded._popen = listens_to_nobody
 """
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -19,22 +20,25 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import pytest
-
 from tests.moved_clock import clock_library, follow_moved_clock
 
 ROOT = Path(__file__).parents[2]
 
+_starting = threading.Lock()
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.faults.forking", "tests.faults.preloaded"])
 
 
 def forking() -> ForkServerContext:
     """A context of multiprocessing, whose processes are forked from the one that has imported the service."""
-    with pytest.MonkeyPatch.context() as patch:
-        if library := clock_library():
-            patch.setenv("LD_PRELOAD", str(library))
-        forkserver.ensure_running()
+    with _starting:
+        before = os.environ.pop("LD_PRELOAD", None)
+        os.environ |= {"LD_PRELOAD": str(library)} if (library := clock_library()) else {}
+        try:
+            forkserver.ensure_running()
+        finally:
+            os.environ.pop("LD_PRELOAD", None)
+            os.environ |= {"LD_PRELOAD": before} if before is not None else {}
     return _context
 
 

@@ -4,9 +4,9 @@ import gc
 import os
 from importlib import import_module
 
-from app.operations.policy_file import load_policies
-from app.settings import Settings
-from content.tokens import load_encoding
+# As a service that starts does: all that is imported stays.
+gc.disable()
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
 
 IMPORTED = (
     "anyio._backends._asyncio",
@@ -46,9 +46,10 @@ for name in [name for name in os.environ if name.startswith("SPILLGATE_")]:
     del os.environ[name]
 for name in IMPORTED:
     import_module(name)
-load_policies(Settings(storage_url="memory:"))
+settings = import_module("app.settings").Settings(storage_url="memory:")
+import_module("app.operations.policy_file").load_policies(settings)
 # The first text with a word that is no token costs 0.2 seconds; "a word" has none.
-load_encoding("o200k_base").count("supercalifragilistic")
+import_module("content.tokens").load_encoding("o200k_base").count("supercalifragilistic")
 # Forked processes share the pages of these objects, as long as their collectors leave them alone.
-gc.collect()
 gc.freeze()
+gc.enable()
