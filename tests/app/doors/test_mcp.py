@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from domain.errors import StoreUnavailable
-from storage.disk.store import DiskStore
+from storage.memory import MemoryStore
 from tests.app.doors.mcp_client import ERAS, LOG, META, NEW, OLD, SECRET, STATELESS, UNKNOWN, Era, keep
 from tests.conftest import Serve
 from tests.keys import key_file
@@ -281,11 +281,11 @@ async def test_a_fault_of_a_tool_is_a_result_that_says_what_to_do(client: httpx.
 async def test_a_store_that_is_away_is_a_fault_of_the_tool_and_counted(
     client: httpx.AsyncClient, era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: DiskStore, *args: Any) -> None:
+    def fails(self: MemoryStore, *args: Any) -> None:
         raise StoreUnavailable
 
     handle = await keep(client)
-    monkeypatch.setattr(DiskStore, "read", fails)
+    monkeypatch.setattr(MemoryStore, "read", fails)
     text, is_error = await era.tool(client, "tool_output_lines", handle=handle, offset=1)
     assert is_error
     assert text == StoreUnavailable.advice

@@ -36,10 +36,10 @@ async def store(client: httpx.AsyncClient) -> httpx.Response:
     return await client.post("/results", json={"tool_name": "t", "content": "x" * 20_000})
 
 
-async def test_on_disk_it_is_ready_and_has_nothing_to_say(client: httpx.AsyncClient) -> None:
+async def test_on_disk_it_is_ready_and_has_nothing_to_say(disk_client: httpx.AsyncClient) -> None:
     expected = {"status": "ok", "warnings": []}
-    assert (await client.get("/readyz")).json() == expected
-    assert expected.items() <= (await client.get("/healthz")).json().items()
+    assert (await disk_client.get("/readyz")).json() == expected
+    assert expected.items() <= (await disk_client.get("/healthz")).json().items()
 
 
 @pytest.mark.parametrize(
