@@ -61,15 +61,15 @@ def told(answer: httpx.Response, status: int) -> dict[str, Any]:
     return problem
 
 
-async def test_malformed_json_gets_its_problem(client: httpx.AsyncClient, tmp_path: Path) -> None:
+async def test_malformed_json_gets_its_problem(disk_client: httpx.AsyncClient, tmp_path: Path) -> None:
     for name, (body, status) in MALFORMED.items():
-        answer = await client.post("/results", content=body, headers=JSON)
+        answer = await disk_client.post("/results", content=body, headers=JSON)
         # How deep a parser goes differs between Pythons; what it does not refuse, a later check refuses.
         expected = (400, 422) if "deep" in name else (status,)
         assert answer.status_code in expected, name
         assert told(answer, answer.status_code)["stored"] is False
     assert not list((tmp_path / "state").rglob("*file-*"))
-    assert (await client.get("/accounting/entries")).json()["entries"] == []
+    assert (await disk_client.get("/accounting/entries")).json()["entries"] == []
 
 
 async def test_malformed_json_gets_its_problem_on_every_route(client: httpx.AsyncClient) -> None:

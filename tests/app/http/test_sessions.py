@@ -58,24 +58,24 @@ async def test_the_session_policy_holds_for_its_results(client: httpx.AsyncClien
 
 
 async def test_ending_deletes_bodies_keeps_accounting_and_refuses_later_use(
-    client: httpx.AsyncClient, tmp_path: Path
+    disk_client: httpx.AsyncClient, tmp_path: Path
 ) -> None:
-    handle = (await store(client)).json()["handle"]
-    assert (await client.delete("/sessions/s")).status_code == 204
+    handle = (await store(disk_client)).json()["handle"]
+    assert (await disk_client.delete("/sessions/s")).status_code == 204
     assert not list((tmp_path / "state" / "tool_output").rglob("*file-*"))
     for answer in (
-        await client.get(f"/results/{handle}"),
-        await client.get(f"/results/{handle}/content"),
-        await client.post("/extract", json={"handle": handle, "extract": "all"}),
-        await store(client),
-        await client.get("/sessions/s"),
-        await client.post("/sessions/s/usage", json={"used_tokens": 1}),
+        await disk_client.get(f"/results/{handle}"),
+        await disk_client.get(f"/results/{handle}/content"),
+        await disk_client.post("/extract", json={"handle": handle, "extract": "all"}),
+        await store(disk_client),
+        await disk_client.get("/sessions/s"),
+        await disk_client.post("/sessions/s/usage", json={"used_tokens": 1}),
     ):
         assert answer.status_code == 410
         assert answer.json()["code"] == "session_ended"
-    entries = (await client.get("/accounting/entries?session_id=s")).json()["entries"]
+    entries = (await disk_client.get("/accounting/entries?session_id=s")).json()["entries"]
     assert [entry["outcome"] for entry in entries] == ["store"]
-    assert (await client.delete("/sessions/s")).status_code == 204
+    assert (await disk_client.delete("/sessions/s")).status_code == 204
 
 
 async def test_put_opens_an_ended_session_anew(client: httpx.AsyncClient) -> None:
