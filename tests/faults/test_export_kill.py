@@ -74,7 +74,8 @@ async def test_after_kills_the_export_lacks_nothing_that_the_ledger_has(
             await asyncio.sleep(0.02)
     assert await service.stop() == 0
     assert sorted(ids_in(target)) == sorted(known)
-    assert len(known) > 3 * LIVES
+    # The export has 2,000 bytes for each life, and a line has fewer than 1,000.
+    assert len(known) >= 2 * LIVES
 
 
 async def test_replicas_on_one_redis_append_what_is_missing_each_in_its_own_file(
