@@ -2,11 +2,11 @@
 
     git worktree add /tmp/before <commit>; python -m bench.limits --before /tmp/before
 
-All servers are started anew `--starts` times: where its code and data come to lie makes one start up to a
-tenth faster than the next. `--disk DIRECTORY` keeps the results there: a file system of its own, for one with
-a journal. `memory` is this version with its ledger in memory; `redis` keeps all in a Redis with `appendfsync
-always`, on the core of the load. `--real-time` (as root) goes before other programs that want the cores, as
-p99.9 needs it; with `--seconds` under 0.9, since Linux then lets others run.
+All servers are started anew `--starts` times: one start may be a tenth faster than the next. `--disk
+DIRECTORY` keeps the results there: a file system of its own, for one with a journal. `memory` is this version
+with its ledger in memory; `redis` keeps all in a Redis with `appendfsync always`, on the core of the load.
+`--real-time` (as root) goes before other programs that want the cores, as p99.9 needs it; with `--seconds`
+under 0.9, since Linux then lets others run.
 """
 
 import argparse

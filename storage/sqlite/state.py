@@ -248,7 +248,7 @@ class SqliteState:
 
     def _check_total(self, connection: sqlite3.Connection, *, admitted: bool) -> None:
         """Makes room at the bound of all tenants together. Raises StoreFull."""
-        if not 0 < self._max_bytes <= self._total:
+        if not session_rules.surplus(self._total, self._max_bytes):
             return
         for tenant in session_rules.largest_first(self._usages | self._changed_usages):
             before = self._total
@@ -301,11 +301,12 @@ class SqliteState:
     def has_room(self, tenant: str, *, opens: bool) -> bool:
         """Returns the usage as of the last commit."""
         used, quota = self._usages.get(tenant, session_rules.NOTHING), self._quota_of(tenant)
-        return not (
-            0 < quota.ledger_max_bytes <= used.bytes
-            or 0 < self._max_bytes <= self._committed_total
-            or (opens and 0 < quota.max_sessions <= used.sessions)
+        is_full = (
+            session_rules.surplus_bytes(used, quota)
+            or session_rules.surplus(self._committed_total, self._max_bytes)
+            or (opens and session_rules.idle_to_delete(used, quota))
         )
+        return not is_full
 
     def count(self, tenant: str, sessions: int, size: int) -> None:
         usage = self._usage(tenant)
