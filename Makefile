@@ -30,7 +30,7 @@ run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILL
 
 # Half of the suite waits (for processes and servers): three workers a core, for two cores. The files of a test are in memory
 # (tests/conftest.py) and are deleted when it has passed.
-PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
+PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),6) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
 
 # redis-server, PostgreSQL, promtool for the alerts, nginx and HAProxy for the examples of deploy/proxy.
 DEPLOY_TOOLS := redis-server postgres pgbouncer promtool nginx haproxy sqlite3

@@ -101,27 +101,19 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-BEGUN_FIRST = tuple(
-    f"tests/faults/{name}"
-    for name in (
-        "test_postgres",
-        "test_redis_cluster",
-        "test_redis_network",
-        "test_unread",
-        "test_redis_lost",
-        "test_damage",
-        "",
-    )
-)
-"""What waits longest comes first: no worker has much of it left when the others have ended."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Properties are repeated tests, too: `make faults` chooses by the mark."""
     for item in items:
         if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.repeated)
-    items.sort(key=lambda item: [place not in item.nodeid for place in BEGUN_FIRST])
+    # Tests of faults wait more than they compute. Their files are spread among the others, so that
+    # the cores have work until the end.
+    places: dict[Path, float] = {}
+    for of_faults in (True, False):
+        chosen = [item for item in items if ("faults" in item.path.parts) is of_faults]
+        for number, item in enumerate(chosen):
+            places.setdefault(item.path, number / len(chosen))
+    items.sort(key=lambda item: places[item.path])
 
 
 class StillClock:

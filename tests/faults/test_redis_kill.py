@@ -62,6 +62,8 @@ class Campaign:
         """What was wrong after the last cycle with what it acknowledged, and with some of what was before."""
         self.passed: list[str] = []
         """Entry ids."""
+        self._refused = 0
+        """Tries of named calls that were not acknowledged: each is tried until it is."""
         self.retried = 0
         """Named calls that were acknowledged after a try that was not."""
 
@@ -94,8 +96,10 @@ class Campaign:
             if victim == "redis":
                 await self._kill_redis()
             else:
+                refused = self._refused
                 self._replicas[number].kill()
-                await asyncio.sleep(0.1)
+                while self._refused == refused:
+                    await asyncio.sleep(0.01)
             stopping.set()
         if victim == "replica":
             await self._replace(number)
@@ -135,6 +139,7 @@ class Campaign:
             tries = 1
             while not await self._acknowledged(call) and call.call_id is not None:
                 tries += 1
+                self._refused += 1
                 await asyncio.sleep(0.05)
             self.retried += tries > 1 and call.call_id is not None
             await asyncio.sleep(PAUSE_SECONDS)
