@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from app import sweeper
@@ -113,9 +114,10 @@ def failing(act: Callable[..., Awaitable[Any]], error: type[BaseException], *num
     return faulty
 
 
-def slow_write(file: Any, lines: bytes) -> None:
-    """Longer than a kill takes to come."""
-    time.sleep(0.2)
+def held_write(file: Any, lines: bytes) -> None:
+    """Writes once there is no file with this name and `.held`."""
+    while Path(f"{file._path}.held").exists():
+        time.sleep(0.01)
     write_file(file, lines)
 
 
@@ -140,7 +142,7 @@ OFTEN += [(supervisor, "FIRST_SECONDS", PAUSE_SECONDS)]
 FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "early": [(disk_store, "DiskDraft", early(DiskDraft)), (redis_store, "RedisDraft", early(RedisDraft))],
     "in-place": [(disk_store, "DiskDraft", InPlaceDraft)],
-    "an export that falls behind": [(line_writer._File, "write", slow_write)],
+    "an export that can be held": [(line_writer._File, "write", held_write)],
     "look-first": [(ledger, "reserve", look_first) for ledger in (RedisLedger, PostgresLedger)],
     "small segments": [(place, "SEGMENT", SMALL_SEGMENT) for place in (redis_draft, redis_store)],
     "a short log queue": [(logs, "MOST_WAITING", 8)],
