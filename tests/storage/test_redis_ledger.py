@@ -18,6 +18,7 @@ from domain.ports import Call, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
 from storage.base import cursors
+from storage.redis import ledger as redis_ledger
 from storage.redis.keys import shard_of
 from storage.redis.ledger import RedisLedger
 from storage.redis.records import pack
@@ -98,6 +99,24 @@ async def test_an_entry_of_a_clock_far_ahead_is_kept_no_longer_than_others(
         clock.advance(601)
         await ledger.sweep()
         assert await listed(ledger) == []
+
+
+async def test_a_batch_of_entries_of_the_future_does_not_keep_those_behind_it(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_ledger, "_BATCH", 3)
+    async with opened(redis_url, clock) as ledger:
+        # All were written in this order: the clock of Redis was ahead, and was set right.
+        clock.advance(86_400)
+        ahead = [entry(at=clock()) for _ in range(7)]
+        for one in ahead:
+            await ledger.append(one)
+        clock.advance(-86_400)
+        await ledger.append(entry(at=clock()))
+        clock.advance(601)
+        await ledger.append(last := entry(at=clock()))
+        await ledger.sweep()
+        assert {one.id for one in await listed(ledger)} == {one.id for one in (*ahead, last)}
 
 
 async def test_a_long_list_is_paged_and_summed_in_pieces(redis_url: str) -> None:
