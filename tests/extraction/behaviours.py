@@ -158,8 +158,10 @@ async def truncated_json(it: Exchange) -> None:
 
 
 def says(body: object) -> Behaviour:
+    encoded = cache(lambda: json.dumps(body).encode())
+
     async def behaviour(it: Exchange) -> None:
-        await it.send_json(200, body)
+        await it.send(200, encoded())
 
     return behaviour
 
@@ -297,7 +299,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "calls_unknown_tools": calls_tools(("rm", "{}"), ("", "{}"), ("x" * 10_000, "{}")),
     "calls_with_nesting": calls_tools(("Grep", "[" * 100_000)),
     "calls_hard_patterns": calls_tools(
-        *[("Grep", json.dumps({"pattern": "(a|b|c){1,900}.*" * 9}))] * count(1, 2)
+        *[("Grep", json.dumps({"pattern": "(a|b|c){1,900}.*" * count(3, 9)}))] * count(1, 2)
     ),
     "calls_too_often": calls_tools(*[("Read", "{}")] * 20_000),
     "nested": body(b"[" * (1 << 20)),

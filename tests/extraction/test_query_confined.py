@@ -186,18 +186,24 @@ SELECT md5(repeat('x', 500000000))
 """
 
 
-@pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processor time ends a query, however slow the machine is."""
-    monkeypatch.setattr("extraction.queries.RUN_SECONDS", 600)
-    monkeypatch.setattr("extraction.queries.WAIT_SECONDS", 600)
+def child_with(*less: str) -> tuple[str, ...]:
+    """The command of a child with other bounds."""
+    code = ["from extraction import query_child as child", *(f"child.{one}" for one in less), "child.main()"]
+    return (sys.executable, "-S", "-P", "-c", "; ".join(code))
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch, unhurried: None) -> None:
-    """A query has a quarter of its processor time."""
-    code = "from extraction import query_child as child; child.EVALUATE_SECONDS = 1; child.main()"
-    monkeypatch.setattr("extraction.queries._COMMAND", (sys.executable, "-S", "-P", "-c", code))
+@pytest.fixture(scope="module")
+async def queries() -> AsyncIterator[Queries]:
+    """Its child is kept from test to test, until a query ends it. The service has a secret."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPILLGATE_LLM_API_KEY", "S3cret")
+        # Processor time and memory end a query, however slow the machine is.
+        for name in ("RUN_SECONDS", "WAIT_SECONDS", "KEPT_SECONDS"):
+            patch.setattr(f"extraction.queries.{name}", 600)
+        patch.setattr("extraction.queries._COMMAND", child_with("EVALUATE_SECONDS = 1"))
+        made = Queries()
+        yield made
+        await made.aclose()
 
 
 def lines(text: str) -> list[str]:
@@ -222,18 +228,15 @@ async def is_alive(queries: Queries) -> bool:
     return bytes(answer.slice.result) == b'[{"n":2000}]'
 
 
-async def test_statements_that_write_or_change_settings_are_refused() -> None:
-    queries = Queries()
+async def test_statements_that_write_or_change_settings_are_refused(queries: Queries) -> None:
     for sql in lines(WRITING) + lines(SETTINGS):
         assert (await told(queries, sql)).startswith("refused: "), sql
         assert await is_alive(queries), sql
-    await queries.aclose()
 
 
-async def test_no_file_is_read_written_or_told_of(tmp_path: Path) -> None:
+async def test_no_file_is_read_written_or_told_of(queries: Queries, tmp_path: Path) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("S3cret\n1\n")
-    queries = Queries()
     for line in lines(FILES):
         sql = line.format(place=tmp_path, secret=secret)
         said = await told(queries, sql)
@@ -241,39 +244,28 @@ async def test_no_file_is_read_written_or_told_of(tmp_path: Path) -> None:
         assert "S3cret" not in said, sql
         assert await is_alive(queries), sql
     assert os.listdir(tmp_path) == ["secret.csv"]
-    await queries.aclose()
 
 
-async def test_what_duckdb_tells_of_itself_holds_no_path_and_no_secret(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SPILLGATE_LLM_API_KEY", "S3cret")
-    queries = Queries()
+async def test_what_duckdb_tells_of_itself_holds_no_path_and_no_secret(queries: Queries) -> None:
     for sql in lines(SHOWING):
         said = await told(queries, sql)
         assert not any(text in said for text in ("S3cret", str(Path.home()), os.getcwd())), sql
         assert await is_alive(queries), sql
-    await queries.aclose()
 
 
 @pytest.mark.repeated
-@pytest.mark.usefixtures("impatient")
-async def test_a_query_that_would_not_end_or_takes_all_memory_is_stopped() -> None:
-    queries = Queries()
+async def test_a_query_that_would_not_end_or_takes_all_memory_is_stopped(queries: Queries) -> None:
     every = lines(COSTLY)
     for sql in every if FULL else (every[0], every[4]):
         said = await told(queries, sql)
         assert said.startswith("refused: The query takes more "), sql
         assert await is_alive(queries), sql
-    await queries.aclose()
 
 
-async def test_no_query_waits() -> None:
-    queries = Queries()
+async def test_no_query_waits(queries: Queries) -> None:
     with anyio.fail_after(60):
         for sql in ("SELECT pg_sleep(100)", "SELECT sleep_ms(100000)", "SELECT PG_SLEEP(90)"):
             assert (await told(queries, sql)).startswith("refused: A query can only read"), sql
-    await queries.aclose()
 
 
 DEEP = {
@@ -293,10 +285,13 @@ DEEP = {
 }
 
 
-@pytest.mark.usefixtures("unhurried")
-async def test_a_statement_that_is_nested_deeply_ends_no_service() -> None:
-    queries = Queries()
+async def test_a_statement_that_is_nested_deeply_ends_no_service(
+    queries: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two of them fill the memory, whatever there is of it.
+    less = child_with("EVALUATE_SECONDS = 1", "MEMORY_BYTES = 384 << 20")
+    monkeypatch.setattr("extraction.queries._COMMAND", less)
+    await queries.aclose()
     for name, sql in DEEP.items():
         await told(queries, sql)
         assert await is_alive(queries), name
-    await queries.aclose()

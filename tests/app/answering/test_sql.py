@@ -17,6 +17,7 @@ from extraction import query_child, query_tables
 from extraction.query_tables import confine, connect
 from extraction.query_terms import DataQuery
 from tests.app.answering.test_query import CSV, NDJSON, ROWS, keep
+from tests.counts import count
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
@@ -332,7 +333,7 @@ def over_few_rows() -> query_child.Answerer:
     return query_child.Answerer(io.BytesIO(json.dumps(value).encode()).read)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count(20, 200))
 @given(
     words=st.lists(st.sampled_from(WORDS) | st.text(max_size=6), max_size=14),
     start=st.sampled_from(["SELECT ", "WITH "]),
