@@ -163,24 +163,24 @@ async def test_at_its_bound_the_oldest_entries_go_into_sums(
 async def test_at_the_bound_of_all_tenants_the_largest_give_their_oldest_entries(
     open_bounded_ledger: OpenBounded, clock: FakeClock
 ) -> None:
-    ledger = await open_bounded_ledger(max_bytes=40_000, ledger_max_bytes=36_000)
+    ledger = await open_bounded_ledger(max_bytes=25_000, ledger_max_bytes=22_500)
     small = SessionKey("small", "one")
     await ledger.settle(charge(1, key=small))
     keys = [SessionKey(f"team-{number}", f"run-{number}") for number in range(6)]
-    for number in range(240):
+    for number in range(144):
         clock.advance(1)
         # The first team sends half of all.
         key = keys[0] if number % 2 else keys[number // 2 % 6]
         await ledger.settle(charge(1, key=key, entry=entry(key, clock.now)))
     usages = await ledger.usage()
-    assert sum(used.bytes for used in usages.values()) < 44_000
+    assert sum(used.bytes for used in usages.values()) < 27_500
     sizes = [usages[key.tenant].bytes for key in keys]
-    assert max(sizes) < 36_000
-    assert min(sizes) > 2_600
+    assert max(sizes) < 22_500
+    assert min(sizes) > 1_600
     assert len((await ledger.entries(EntryFilter("small"), 10, None)).entries) == 1
     for key in keys:
         found = await ledger.summary(EntryFilter(key.tenant), GroupBy.TYPE)
-        assert (found.total.entries, found.gaps) == (140 if key is keys[0] else 20, {})
+        assert (found.total.entries, found.gaps) == (84 if key is keys[0] else 12, {})
     first = await ledger.summary(EntryFilter("team-0"), GroupBy.SESSION_ID)
     assert set(first.gaps) == {Gap.BYTES}
 

@@ -216,7 +216,7 @@ async def test_without_a_tool_the_text_is_a_sketch_with_the_handle_and_the_file(
 async def test_a_part_of_a_result_names_no_tool_either(serve: Serve, tmp_path: Path, outcome: str) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text(f'[defaults]\non_oversize = "{outcome}"\n')
-    async with serve(policy_file=policy) as client:
+    async with serve(storage_url="memory:", policy_file=policy) as client:
         text = await shown(client, asked())
         assert re.search(r"The whole result is kept: session-headroom/file-[0-9a-f-]{36}\.$", text)
         assert "tool_output(" not in text
@@ -227,7 +227,7 @@ async def test_a_policy_may_name_the_tool_of_an_mcp_server_that_all_agents_have(
 ) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text(f'[defaults.tool_names]\ntool_output = "{MCP}"\n')
-    async with serve(policy_file=policy) as client:
+    async with serve(storage_url="memory:", policy_file=policy) as client:
         assert f"\n{MCP}(handle = " in await shown(client, asked())
 
 
@@ -238,7 +238,7 @@ async def test_answers_of_the_tool_that_is_named_are_left_alone(client: httpx.As
 
 
 async def test_what_cannot_be_stored_stays_and_comes_back(serve: Serve) -> None:
-    async with serve(storage_max_bytes=100) as client:
+    async with serve(storage_url="memory:", storage_max_bytes=100) as client:
         told = await compressed(client, asked())
         assert (told["messages"], told["tokens_saved"]) == (asked()["messages"], 0)
 

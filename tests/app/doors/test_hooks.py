@@ -232,7 +232,7 @@ async def test_a_large_result_is_replaced_in_the_shape_that_it_came_in(
 async def test_a_file_that_is_read_to_be_edited_passes_unless_the_operator_has_it_governed(
     serve: Serve, tmp_path: Path
 ) -> None:
-    async with serve() as http:
+    async with serve(storage_url="memory:") as http:
         for agent, name, path, _ in READS:
             assert await asked(http, agent, large(agent, payload(agent, name), path, LARGE)) == {}
         entries = (await http.get("/accounting/entries")).json()["entries"]
@@ -263,7 +263,7 @@ async def test_a_command_that_only_reads_a_file_passes_where_files_are_read_so(s
         ("codex", "cat main.py | grep tulip", False),
         ("opencode", "cat main.py", False),
     ]
-    async with serve() as http:
+    async with serve(storage_url="memory:") as http:
         for door, command, passes in cases:
             fields = {"tool_name": "Bash", "door": door, "tool_arguments": {"command": command}}
             answer = await http.post("/results", json=fields | {"content": LARGE, "session_id": door})
@@ -356,7 +356,7 @@ async def test_a_service_that_fails_lets_the_result_pass(serve: Serve, tmp_path:
         assert await asked(http, "codex", payload("codex", "Bash cut")) == {}
     keys = tmp_path / "keys"
     keys.write_text("tenant:" + "0" * 64 + "\n")
-    async with serve(api_keys_file=keys) as http:
+    async with serve(storage_url="memory:", api_keys_file=keys) as http:
         assert (await http.post("/hooks/codex", json=sent)).status_code == 401
 
 
@@ -411,7 +411,7 @@ def mutated(draw: st.DrawFn) -> tuple[str, str, Any, bool]:
 
 
 async def test_no_shape_makes_a_hook_fail_or_change_what_it_should_pass(serve: Serve) -> None:
-    async with serve() as http:
+    async with serve(storage_url="memory:") as http:
         sent_to: list[tuple[str, Any, bool]] = []
 
         @given(mutated())
@@ -428,7 +428,7 @@ async def test_no_shape_makes_a_hook_fail_or_change_what_it_should_pass(serve: S
 async def test_at_the_end_of_an_agents_session_its_results_stay(serve: Serve, client_name: str) -> None:
     sent = {"tool_name": "t", "content": LARGE, "session_id": "run-1", "context": {"used_tokens": 7}}
     ends = {"hook_event_name": "SessionEnd", "session_id": "run-1", "cwd": "/", "reason": "exit"}
-    async with serve() as client:
+    async with serve(storage_url="memory:") as client:
         handle = (await client.post("/results", json=sent)).json()["handle"]
         for _ in range(2):
             answer = await client.post(f"/hooks/{client_name}", json=ends)

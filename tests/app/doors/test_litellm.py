@@ -381,7 +381,7 @@ async def test_a_key_may_come_as_litellm_sends_it(serve: Serve, tmp_path: Path) 
 
 async def test_a_result_that_has_expired_is_stored_again(serve: Serve, clock: StillClock) -> None:
     """What was seen is remembered for a quarter of the retention: then the governor looks after it."""
-    async with serve(retention_seconds=100) as client:
+    async with serve(storage_url="memory:", retention_seconds=100) as client:
         sent = asked_with(call("c1"), result("c1"))
         told = await ask(client, sent)
         handle = HANDLE.findall(told["structured_messages"][-1]["content"])[0][0]

@@ -190,7 +190,7 @@ async def test_a_number_that_a_pattern_matches_is_masked_unless_an_agent_would_r
     path = tmp_path / "policy.toml"
     path.write_text('[defaults]\nredact = ["pin"]\n[redact.pin]\npattern = "[0-9]{6}"\n')
     value = {"pin": 123456, "text": "123456"}
-    async with serve(policy_file=path) as client:
+    async with serve(storage_url="memory:", policy_file=path) as client:
         for params, keeps in (({}, False), ({"door": "codex"}, True)):
             shown = (await client.post("/mask", params={"tool_name": "run", **params}, json=value)).json()
             assert (shown["pin"] == 123456) == keeps

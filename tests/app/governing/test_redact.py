@@ -81,7 +81,7 @@ async def test_a_result_that_passes_has_masks_and_is_not_complete(client: httpx.
 
 
 async def test_nothing_is_masked_unless_the_policy_says_so(serve: Serve) -> None:
-    async with serve() as client:
+    async with serve(storage_url="memory:") as client:
         told = await governed(client, f"token {TOKEN}\n")
         assert told["content"] == f"token {TOKEN}\n"
         assert (told["complete"], told["redacted"]) == (True, None)
@@ -174,7 +174,7 @@ async def test_what_a_query_puts_together_has_masks_and_is_counted(client: httpx
 async def test_a_masked_number_of_a_query_is_told_as_text(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text('[defaults]\nredact = ["id"]\n[redact.id]\npattern = "[0-9]{6}"\n')
-    async with serve(policy_file=path) as client:
+    async with serve(storage_url="memory:", policy_file=path) as client:
         handle = (await governed(client, json.dumps([{"a": "b" * 20}] * 900)))["handle"]
         query = "SELECT 123456 AS number FROM data LIMIT 1"
         assert re.search(r"\[redacted: id #\d{6}\]", await called(client, handle, query=query))
@@ -217,7 +217,7 @@ async def test_a_tool_is_left_as_it_is_by_its_own_table_or_by_the_door_whose_cli
 ) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(f'{POLICY}[tools."*read_file"]\nredact = []\n')
-    async with serve(policy_file=path) as client:
+    async with serve(storage_url="memory:", policy_file=path) as client:
         for tool, door, is_masked in (
             ("read_file", None, False),
             ("mcp__fs__read_file", None, False),
@@ -238,7 +238,7 @@ async def test_the_secret_is_stored_and_shown_to_the_role_reveal_alone(
         tmp_path / "keys", "red:agent", "red:person:reveal", "blue:other:reveal", "ops:admin:admin"
     )
     text = "".join([*LINES, f"token {TOKEN}\n"])
-    async with serve(policy_file=policy_file, api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", policy_file=policy_file, api_keys_file=keys) as client:
         client.headers["Authorization"] = "Bearer agent"
         handle = (await governed(client, text))["handle"]
         path = f"/results/{handle}/content"
@@ -493,7 +493,7 @@ async def test_a_wrong_pattern_is_named_with_its_line(
     path = tmp_path / "policy.toml"
     path.write_text(policy)
     with pytest.raises(ConfigError) as raised:
-        async with serve(policy_file=path):
+        async with serve(storage_url="memory:", policy_file=path):
             pass
     assert says in str(raised.value)
     assert ".." not in str(raised.value)
@@ -504,7 +504,7 @@ async def test_secrets_without_the_extra_are_refused_at_the_start(
 ) -> None:
     monkeypatch.setattr("policies.book.is_available", lambda: False)
     with pytest.raises(ConfigError, match="needs the extra `redact`"):
-        async with serve(policy_file=policy_file):
+        async with serve(storage_url="memory:", policy_file=policy_file):
             pass
 
 
@@ -519,7 +519,7 @@ async def test_a_result_is_handed_on_with_masks_unless_the_file_says_reveal_of_t
 ) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(f"{POLICY}[tools.deploy]\nreveal = true\n")
-    async with serve(policy_file=path) as client:
+    async with serve(storage_url="memory:", policy_file=path) as client:
         handle = (await governed(client, "".join([*LINES, f"token {TOKEN}"])))["handle"]
         for tool, has_secret in (("deploy", True), ("mail", False)):
             for part in ("", "#lines=-1", "#pattern=token"):
@@ -579,7 +579,7 @@ async def test_what_is_not_searched_in_time_is_never_shown_and_the_answer_says_s
     path = tmp_path / "policy.toml"
     path.write_text('[defaults]\nredact = ["end"]\n[redact.end]\npattern = "a[^b]*b|c"\n')
     text = "acac " * 20_000
-    async with serve(policy_file=path) as client:
+    async with serve(storage_url="memory:", policy_file=path) as client:
         told = await governed(client, text, policy={"mode": "observe"})
         assert re.fullmatch(r"\[redacted: not_searched #\d{6}\]", told["content"])
         assert (told["outcome"], told["complete"]) == ("pass", False)
@@ -614,7 +614,7 @@ async def test_a_search_of_one_tenant_holds_no_other_tenant(
     monkeypatch.setattr(Detector, "find", slow)
     keys = key_file(tmp_path / "keys", "red:one", "red:two", "blue:three")
     text = "".join([*LINES[:1000], f"token {TOKEN}\n"])
-    async with serve(policy_file=policy_file, api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", policy_file=policy_file, api_keys_file=keys) as client:
 
         async def post(key: str, content: str) -> None:
             body = {"tool_name": "run", "content": content}
@@ -657,7 +657,7 @@ async def test_many_masks_leave_the_event_loop_to_others(
     path.write_text('[defaults]\nredact = ["id"]\n[redact.id]\npattern = "[0-9]{6}"\n')
     count = 5000
     text = "".join(f"{100_000 + number}\n" for number in range(count))
-    async with serve(policy_file=path) as client:
+    async with serve(storage_url="memory:", policy_file=path) as client:
         turning = asyncio.create_task(turn())
         for policy in ({"mode": "observe"}, {}):
             told = await governed(client, text, policy=policy)

@@ -485,7 +485,7 @@ async def test_the_headers_of_a_text_answer_say_what_its_json_says(client: httpx
 async def test_an_unknown_model_draws_one_warning(serve: Serve, tmp_path: Path, caplog: Any) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("[models.ours]\ncontext_window = 50000\n")
-    async with serve(policy_file=policy) as client:
+    async with serve(storage_url="memory:", policy_file=policy) as client:
         for model in ("gtp-4o", "gtp-4o", "gpt-4o", "openai/gpt-4o", "claude-sonnet-4-5", "ours"):
             assert (await post(client, "short", model=model)).status_code == 200
         await client.put("/sessions/s", json={"model": "gtp-4o"})

@@ -34,7 +34,7 @@ async def newest(client: httpx.AsyncClient, **params: Any) -> dict[str, dict[str
 async def test_sessions_are_listed_by_their_last_use_with_their_last_call(
     serve: Serve, clock: StillClock
 ) -> None:
-    async with serve() as client:
+    async with serve(storage_url="memory:") as client:
         await send(client, "b", tool_arguments={"command": "npm test"}, door="codex", project="shop")
         await client.put("/sessions/empty", json={})
         clock.pass_seconds(1)
@@ -68,7 +68,7 @@ async def test_sessions_are_listed_by_their_last_use_with_their_last_call(
 
 
 async def test_what_is_stored_is_listed_newest_first_and_not_kept_longer(serve: Serve) -> None:
-    async with serve() as client:
+    async with serve(storage_url="memory:") as client:
         commands = [{"command": "make"}, {"file_path": "/a/b.py", "limit": 9}, {"n": 1}, "text", None]
         stored = [await send(client, "s", tool_arguments=one) for one in commands]
         for _ in range(5):
@@ -105,7 +105,7 @@ async def listed(http: httpx.AsyncClient, path: str, **params: Any) -> list[str]
 
 
 async def test_what_is_stored_is_filtered_page_by_page(serve: Serve, clock: StillClock) -> None:
-    async with serve() as client:
+    async with serve(storage_url="memory:") as client:
         for number in range(60):
             shared = {"tool_arguments": {"command": f"make {number}"}, "project": f"p{number % 3}"}
             doors = {"door": "codex" if number % 2 else "claude-code"}
@@ -144,7 +144,7 @@ async def test_what_is_stored_is_filtered_page_by_page(serve: Serve, clock: Stil
 
 
 async def test_sessions_are_filtered_page_by_page(serve: Serve, clock: StillClock) -> None:
-    async with serve() as client:
+    async with serve(storage_url="memory:") as client:
         for number in range(30):
             fields = {"tool_arguments": {"command": f"make {number}"}, "project": f"p{number % 3}"}
             for _ in range(1 + number % 2):
@@ -179,7 +179,7 @@ async def test_sessions_are_filtered_page_by_page(serve: Serve, clock: StillCloc
 
 async def test_a_stored_result_tells_what_it_is_read_as(serve: Serve) -> None:
     rows = [{"id": number, "name": "x" * 40} for number in range(900)]
-    async with serve() as client:
+    async with serve(storage_url="memory:") as client:
         for content, kind in (
             (json.dumps(rows), "json"),
             ("\n".join(map(json.dumps, rows)), "ndjson"),
@@ -197,7 +197,7 @@ async def test_a_stored_result_tells_what_it_is_read_as(serve: Serve) -> None:
 
 
 async def test_the_words_of_questions_are_kept_with_the_session(serve: Serve) -> None:
-    async with serve() as client:
+    async with serve(storage_url="memory:") as client:
         handle = (await send(client, "s"))["handle"]
         await client.post("/extract", json={"handle": handle, "extract": "Which disk is full?"})
         for name, asked in (
@@ -236,7 +236,7 @@ async def test_the_words_of_questions_are_kept_with_the_session(serve: Serve) ->
 
 async def test_an_admins_key_reads_no_command(serve: Serve, tmp_path: Path) -> None:
     keys = key_file(tmp_path / "keys", "red:agent", "ops:admin:admin:ada")
-    async with serve(api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys) as client:
         red = {"Authorization": "Bearer agent"}
         sent = {"session_id": "s", "tool_name": "Bash", "content": BIG, "tool_arguments": {"command": "make"}}
         await client.post("/results", json={**sent, "project": "shop"}, headers=red)

@@ -38,7 +38,7 @@ def keys(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def client(serve: Serve, keys: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with serve(api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys) as client:
         yield client
 
 
@@ -87,7 +87,7 @@ async def test_the_metrics_name_to_an_agent_its_own_tenant_alone(
         assert answer.status_code == 200
         return {one for one in ("red", "blue", "ops") if f'tenant="{one}"' in answer.text}
 
-    async with serve(api_keys_file=keys, policy_file=policy) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys, policy_file=policy) as client:
         for name in ("agent", "other"):
             sent = {"tool_name": "t", "content": BIG}
             assert (await client.post("/results", json=sent, headers=by(name))).status_code == 201
@@ -195,7 +195,7 @@ async def test_a_tenant_of_a_key_or_of_the_policy_is_found_before_it_has_stored(
 ) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("[tenants.green]\nmax_sessions = 5\n")
-    async with serve(api_keys_file=keys, policy_file=policy) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys, policy_file=policy) as client:
         for path in ("/accounting/summary", "/accounting/entries", "/sessions", "/sessions/default"):
             for tenant in ("red", "green"):
                 answer = await client.get(path, headers=by("admin", **{"Spillgate-Tenant": tenant}))
@@ -205,7 +205,7 @@ async def test_a_tenant_of_a_key_or_of_the_policy_is_found_before_it_has_stored(
 async def test_no_route_answers_an_admin_that_misspells_a_tenant(serve: Serve, keys: Path) -> None:
     misspelt = by("admin", **{"Spillgate-Tenant": "rde"})
     codes = dict[str, str | None]()
-    async with serve(api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys) as client:
         paths = (await client.get("/openapi.json")).json()["paths"]
         for path, operations in paths.items():
             for method in {"get", "head", "put", "post", "delete"} & operations.keys():
@@ -224,7 +224,7 @@ async def test_refusals_are_counted_and_bad_lines_are_warnings_and_a_metric(
 ) -> None:
     with keys.open("a") as file:
         file.write(f"red:{'3' * 64}:owner\nred:{'4' * 64}:::2020-01-01\n")
-    async with serve(api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys) as client:
         warnings = (await client.get("/readyz")).json()["warnings"]
         assert any("line 5: unknown role" in warning for warning in warnings)
         assert any("expired: 1" in warning for warning in warnings)
@@ -415,7 +415,7 @@ def test_a_changed_key_file_keeps_its_link_its_owner_and_its_mode(
 async def test_an_operator_who_allows_no_policy_allows_agents_none_on_a_session(
     serve: Serve, keys: Path
 ) -> None:
-    async with serve(api_keys_file=keys, allow_request_overrides=False) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys, allow_request_overrides=False) as client:
 
         async def put(key: str) -> httpx.Response:
             headers = by(key, **{"Spillgate-Tenant": "red"})
@@ -426,7 +426,7 @@ async def test_an_operator_who_allows_no_policy_allows_agents_none_on_a_session(
         plain = await client.put("/sessions/s", json={"context_window": 1000}, headers=by("agent"))
         assert plain.json()["policy"] is None
         assert (await put("admin")).json()["policy"] == {"max_bytes": 0}
-    async with serve(allow_request_overrides=False) as client:
+    async with serve(storage_url="memory:", allow_request_overrides=False) as client:
         opened = await client.put("/sessions/s", json={"policy": {"max_bytes": 0}})
         assert opened.json()["policy"] == {"max_bytes": 0}
 
@@ -457,7 +457,7 @@ def test_keys_are_not_changed_where_the_last_line_was_cut(
 
 
 async def test_health_shows_figures_of_tenants_to_those_who_may_know_them(serve: Serve, keys: Path) -> None:
-    async with serve(api_keys_file=keys) as client:
+    async with serve(storage_url="memory:", api_keys_file=keys) as client:
         for number in range(3):
             await client.put(f"/sessions/run-{number}", json={}, headers=by("agent"))
         await client.put("/sessions/run", json={}, headers=by("other"))
