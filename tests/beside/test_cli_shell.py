@@ -379,10 +379,10 @@ def test_cat_writes_a_result_a_part_of_it_or_where_it_is(url: str, socket_url: s
 
 
 def test_cat_holds_no_large_result_whole() -> None:
-    """400 MiB come through a process that may take 256 MiB."""
-    size = 400 << 20
+    """150 MiB come through a process that may take 100 MiB."""
+    size = 150 << 20
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size
-    confined = f"ulimit -v {256 << 10}; exec {sys.executable} -m beside.main cat session-a/file-b | wc -c"
+    confined = f"ulimit -v {100 << 10}; exec {sys.executable} -m beside.main cat session-a/file-b | wc -c"
     with answering(head, then=b"x" * (1 << 20)) as url:
         ran = subprocess.run(
             ["sh", "-c", confined], cwd=ROOT, env=environment(url=url), capture_output=True, timeout=120

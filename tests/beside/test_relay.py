@@ -17,10 +17,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from policies.outcomes.store import TOO_LARGE
+from tests import plain_http
 from tests.beside.relay_client import HANDLE, SCRIPTED, STATELESS, RelayClient
 from tests.faults.service_process import Services
 from tests.misbehaving_server import OF_THE_SERVICE, answering, http
@@ -47,7 +47,7 @@ def opened(place: Path, *options: str, **environment: Any) -> RelayClient:
 
 
 def entries(url: str, session: str) -> list[dict[str, Any]]:
-    answer = httpx.get(f"{url}/accounting/entries", params={"session_id": session})
+    answer = plain_http.get(f"{url}/accounting/entries", params={"session_id": session})
     found: list[dict[str, Any]] = answer.json()["entries"]
     return found
 
@@ -196,8 +196,8 @@ def test_a_second_answer_and_tools_with_long_or_odd_names_are_governed(
 
 PICTURE = {"type": "image", "data": "A" * 50_000, "mimeType": "image/png"}
 LINK = {"type": "resource_link", "uri": "file:///x", "name": "x"}
-LONG = "many words here\n" * 2000
-ROWS = {"rows": [{"id": n, "name": f"name {n}"} for n in range(2000)]}
+LONG = "many words here\n" * 800
+ROWS = {"rows": [{"id": n, "name": f"name {n}"} for n in range(500)]}
 
 
 def said(text: str) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def test_what_of_a_result_is_replaced(shared: RelayClient, url: str) -> None:
             LONG + "\nend",
         ),
         ({"content": [said(LONG)], "structuredContent": {"result": LONG}}, ["text"], LONG),
-        ({"content": [said("2000 rows")], "structuredContent": ROWS}, ["text", "text"], json.dumps(ROWS)),
+        ({"content": [said("500 rows")], "structuredContent": ROWS}, ["text", "text"], json.dumps(ROWS)),
         ({"content": [], "structuredContent": ROWS, "_meta": {"a": 1}}, ["text"], json.dumps(ROWS)),
         ({"structuredContent": ROWS, "isError": True}, ["text"], json.dumps(ROWS)),
         (
@@ -220,7 +220,7 @@ def test_what_of_a_result_is_replaced(shared: RelayClient, url: str) -> None:
             ["resource"],
             LONG,
         ),
-        ({"content": [said('€😀\\"\n' * 5000)]}, ["text"], '€😀\\"\n' * 5000),
+        ({"content": [said('€😀\\"\n' * 1500)]}, ["text"], '€😀\\"\n' * 1500),
         ({"content": [said("a"), said("b")] * 4000}, ["text"], "\n".join(["a", "b"] * 4000)),
         ({"content": [{"type": "new", "of": LONG}]}, ["text"], json.dumps({"type": "new", "of": LONG})),
     ]
@@ -238,9 +238,9 @@ def test_what_of_a_result_is_replaced(shared: RelayClient, url: str) -> None:
         messages = [text for text in texts if text is not None]
         handle = HANDLE.search(messages[-1])
         assert handle is not None
-        assert httpx.get(f"{url}/results/{handle[0]}/content").text == stored
+        assert plain_http.get(f"{url}/results/{handle[0]}/content").text == stored
         if len(messages) == 2:
-            assert messages[0] == "2000 rows"
+            assert messages[0] == "500 rows"
 
 
 def test_an_embedded_resource_keeps_all_but_its_contents(shared: RelayClient, url: str) -> None:
@@ -303,7 +303,7 @@ def test_the_copy_of_a_picture_in_structured_content_is_dropped_in_silence(share
 
 
 def test_structured_content_that_passes_by_itself_stays_beside_a_cut_text(url: str, tmp_path: Path) -> None:
-    httpx.put(f"{url}/sessions/cut", json={"policy": {"max_rows": 50}}).raise_for_status()
+    plain_http.put(f"{url}/sessions/cut", json={"policy": {"max_rows": 50}}).raise_for_status()
     with opened(tmp_path, url=url, session="cut") as relay:
         rows = {"rows": ROWS["rows"][:200]}
         result = {"content": [said("row\n" * 100)], "structuredContent": rows}
@@ -552,8 +552,8 @@ def test_without_a_service_results_pass(tmp_path: Path) -> None:
                     "isError": True,
                 }
             assert b"The result is cut. It is not stored." in relay.said()
-            given = relay.call("result", result={"content": [said("2000 rows")], "structuredContent": ROWS})
-            assert given["content"][0] == said("2000 rows")
+            given = relay.call("result", result={"content": [said("500 rows")], "structuredContent": ROWS})
+            assert given["content"][0] == said("500 rows")
             assert_cut(given["content"][1]["text"], json.dumps(ROWS))
             assert "structuredContent" not in given
             blob = {"type": "resource", "resource": {"uri": "file:///x", "blob": "AAAA" * 10_000}}

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from domain.references import UNRESOLVED
+from tests import plain_http
 from tests.beside.relay_client import HANDLE, SCRIPTED, STATELESS, RelayClient
 from tests.misbehaving_server import OF_THE_SERVICE, answering
 
@@ -135,7 +135,7 @@ def test_each_use_is_accounted_for_the_tool_that_got_it(relay: RelayClient, url:
     handle = stored(relay)
     relay.call("text", size=16, content=f"spillgate://{handle}#lines=1-2")
     session = handle.partition("/")[0].removeprefix("session-")
-    [entry] = httpx.get(
+    [entry] = plain_http.get(
         f"{url}/accounting/entries", params={"session_id": session, "type": "pass_on"}
     ).json()["entries"]
     assert (entry["tool_name"], entry["details"]["bytes"]) == ("do", 32)

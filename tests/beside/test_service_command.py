@@ -4,9 +4,9 @@ import re
 import socket
 from pathlib import Path
 
-import httpx
 import pytest
 
+from tests import plain_http
 from tests.beside.test_embedded import User, handle_in, user  # noqa: F401
 from tests.faults.service_process import SERVE, Services
 from tests.redis_server import free_port
@@ -44,14 +44,12 @@ def test_a_person_has_the_service_of_the_hooks_listen_at_a_port_too(user: User) 
         url = f"http://127.0.0.1:{port}"
         told = f"The service listens at {url}. Its dashboard: {url}/ui\n"
         assert (started.stdout, started.stderr) == (told, "")
-        health = httpx.get(f"{url}/healthz", trust_env=False).json()
+        health = plain_http.get(f"{url}/healthz").json()
         assert health["address"] == url
     second, _ = user.service()
     assert second != first
     assert user.services() == [second]
-    answer = httpx.get(
-        f"http://127.0.0.1:{port}/readyz", trust_env=False, headers={"Host": "rebound.example"}
-    )
+    answer = plain_http.get(f"http://127.0.0.1:{port}/readyz", headers={"Host": "rebound.example"})
     assert (answer.status_code, "Host" in answer.text) == (400, True)
     assert "session-" in user.hook(2)
     assert user.run("lines", handle, "1").returncode == 0
@@ -94,7 +92,7 @@ def test_the_dashboard_is_opened_where_the_users_service_listens(user: User) -> 
     page = f"http://127.0.0.1:{given['port']}/ui\n"
     shown = user.run("ui", **given)
     assert (shown.stdout, shown.stderr, shown.returncode) == (page, "", 0)
-    assert re.search("<title>.*Spillgate", httpx.get(page.strip(), trust_env=False).text)
+    assert re.search("<title>.*Spillgate", plain_http.get(page.strip()).text)
     # What a page is opened with, if there is a screen.
     opening = {"browser": str(browser), **given}
     assert user.run("ui", "--no-browser", **opening).stdout == page

@@ -85,13 +85,19 @@ class User:
         return file
 
 
-@pytest.fixture
-def user() -> Iterator[User]:
+@contextmanager
+def at_home() -> Iterator[User]:
     with tempfile.TemporaryDirectory(prefix="own-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         home.chmod(0o755)
         yield User(home)
         end_services(home)
+
+
+@pytest.fixture
+def user() -> Iterator[User]:
+    with at_home() as one:
+        yield one
 
 
 COMMAND = [sys.executable, "-m", "beside.main"]
@@ -218,23 +224,42 @@ def test_whoever_has_the_usual_port_gets_nothing_and_says_nothing(user: User) ->
 
 
 @asynccontextmanager
-async def served(user: User, store: str = "", **settings: str) -> AsyncIterator[Service]:
-    """As `make run` with another port. The store is the user's, unless it is named."""
+async def served(user: User) -> AsyncIterator[Service]:
+    """As `make run` with another port. The store is the user's."""
     with Services(user.home) as services:
-        yield await services.start(user.state, storage_url=store or f"disk://{user.state}", **settings)
+        yield await services.start(user.state, storage_url=f"disk://{user.state}")
+
+
+@contextmanager
+def served_at_home(store: str) -> Iterator[User]:
+    """The store: a path in the home."""
+    with at_home() as user, Services(user.home) as services:
+        asyncio.run(services.start(user.state, storage_url=f"disk://{user.home / store}"))
+        yield user
+
+
+@pytest.fixture(scope="module")
+def served_user() -> Iterator[User]:
+    """For tests that leave the files of the service as they are."""
+    with served_at_home("user/spillgate") as user:
+        yield user
+
+
+@pytest.fixture(scope="module")
+def user_with_another_store() -> Iterator[User]:
+    with served_at_home("store") as user:
+        yield user
 
 
 @EACH_DOOR
-async def test_each_door_finds_the_service_that_runs_at_any_port(user: User, name: str) -> None:
-    async with served(user):
-        assert is_governed(await asyncio.to_thread(said, user, name))
+def test_each_door_finds_the_service_that_runs_at_any_port(served_user: User, name: str) -> None:
+    assert is_governed(said(served_user, name))
 
 
 @pytest.mark.repeated
 @EACH_WAY
-async def test_each_door_finds_it_wherever_its_store_is(user: User, name: str) -> None:
-    async with served(user, f"disk://{user.home / 'store'}"):
-        assert is_governed(await asyncio.to_thread(said, user, name))
+def test_each_door_finds_it_wherever_its_store_is(user_with_another_store: User, name: str) -> None:
+    assert is_governed(said(user_with_another_store, name))
 
 
 BY_PORT = [name for name in DOORS if name not in ("opencode", "pi", "typescript")]
@@ -242,17 +267,16 @@ BY_PORT = [name for name in DOORS if name not in ("opencode", "pi", "typescript"
 
 
 @pytest.mark.repeated
-@pytest.mark.parametrize("name", BY_PORT if FULL else ["codex", "python"])
-async def test_without_its_socket_it_is_found_by_the_port_once_it_has_proved_its_secret(
-    user: User, name: str
-) -> None:
+async def test_without_its_socket_it_is_found_by_the_port_once_it_has_proved_its_secret(user: User) -> None:
+    doors = BY_PORT if FULL else ["codex", "python"]
     async with served(user):
         (user.folder / "socket").unlink()
-        assert is_governed(await asyncio.to_thread(said, user, name))
-        address = user.folder / "address"
+        for name in doors:
+            assert is_governed(await asyncio.to_thread(said, user, name)), name
         # Others could know the secret.
-        address.chmod(0o644)
-        assert not is_governed(await asyncio.to_thread(said, user, name))
+        (user.folder / "address").chmod(0o644)
+        for name in doors:
+            assert not is_governed(await asyncio.to_thread(said, user, name)), name
 
 
 async def test_where_the_path_is_too_long_for_a_socket_the_port_is_enough(user: User) -> None:

@@ -26,6 +26,7 @@ from domain.handles import is_name
 from policies.outcomes.store import TOO_LARGE
 from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools, http1
 from spillgate.exchange import safe_session_id
+from tests import plain_http
 from tests.faults.forking import run, start_process
 from tests.faults.service_process import SERVE, Service
 from tests.misbehaving_server import BAD_ANSWERS, answering
@@ -146,7 +147,7 @@ async def test_lone_surrogates_are_repaired_as_the_service_does(
     if where == "tcp":
         for size in (5_000, 130_000):
             told = await ask(client.govern("t", None, "\ud83d\ude00 \ud83d\n" * size))
-            stored = httpx.get(f"{http_url(url)}/results/{told.handle}/content")
+            stored = plain_http.get(f"{http_url(url)}/results/{told.handle}/content")
             assert stored.text == "\U0001f600 \ufffd\n" * size
         checked = await ask(client.check("t\ud83d", tokens=10_000_000, bytes=40_000_000))
         assert not checked.allowed
@@ -313,8 +314,7 @@ async def test_plain_functions_are_governed(services: dict[str, str]) -> None:
         handle = message.split('handle = "')[1].split('"')[0]
         answer = await tools["tool_output_query"](handle=handle, expression="[-1].row")
         assert answer.startswith("4999")
-        with httpx.Client(base_url=f"http://{services['tcp']}") as http:
-            stored = http.get(f"/results/{handle}").json()
+        stored = plain_http.get(f"http://{services['tcp']}/results/{handle}").json()
     assert (stored["tool_name"], json.loads(stored["tool_arguments"])) == ("rows", {"count": 5000})
     with pytest.raises(TypeError, match="`rows`: an asynchronous function takes an AsyncSpillgate"):
         governed_tools({"rows": rows}, client=client)
@@ -375,7 +375,7 @@ async def test_a_large_result_is_sent_as_text_and_kept_whole(services: dict[str,
         call_id = f"{make.__name__}-{type(sent).__name__}"
         found = await ask(client.govern("read_log", call_id, sent, arguments={"path": "a b&c"}, **fields))
         assert found.outcome == "store"
-        info = httpx.get(f"http://{services['tcp']}/results/{found.handle}", trust_env=False).json()
+        info = plain_http.get(f"http://{services['tcp']}/results/{found.handle}").json()
         assert (info["is_error"], info["tool_arguments"]) == (True, '{"path": "a b&c"}')
         kept = await ask(client.content(found.handle))
         assert kept.decode() == (text if sent is text else text + '\n{"type": "image", "data": "AA=="}')

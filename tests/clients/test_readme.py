@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from policies.outcomes.store import TOO_LARGE
+from tests.faults import forking
 from tests.faults.forking import ROOT
-from tests.faults.service_process import Service
+from tests.faults.service_process import Service, Services
 
 pytestmark = pytest.mark.anyio
 
@@ -24,13 +25,25 @@ def block(title: str) -> str:
     return found[1]
 
 
-def run(command: list[str], folder: Path, service: Service) -> str:
+def environment(service: Service) -> dict[str, str]:
     host, port = service.address
     places = {"SPILLGATE_URL": f"http://{host}:{port}", "PYTHONPATH": str(ROOT / "clients" / "python")}
-    environment = {**os.environ, **places}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    return {**os.environ, **places}
+
+
+def run(command: list[str], folder: Path, service: Service) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=environment(service), capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def run_python(code: str, folder: Path, service: Service) -> str:
+    """In a process that has imported what most programs do."""
+    done = forking.run(("-c", code), environment(service), b"", folder)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
 
 
 def run_node(node: str, code: str, folder: Path, service: Service) -> str:
@@ -56,7 +69,20 @@ async def test_every_way_in_governs_a_result(service: Service, node: str, tmp_pa
     assert [one["tool_call_id"] for one in entries] == ["call_1", "call_2", "call_3"]
 
 
-async def test_what_the_readme_lets_a_newcomer_try_runs_as_printed(service: Service, tmp_path: Path) -> None:
+LARGE_FROM = 100_000
+SERVE = f"""
+import sys
+from app.answering import tool_search
+from app.cli.main import main
+tool_search.MOST_BYTES = {LARGE_FROM}
+sys.exit(main(["serve", "--port", "0"]))
+"""
+"""A listing of this size is searched as one of 8 MiB is, such as that of /usr."""
+
+
+async def test_what_the_readme_lets_a_newcomer_try_runs_as_printed(
+    services: Services, tmp_path: Path
+) -> None:
     """Before any table. The numbers and files are those of the machine."""
     whole = (ROOT / "README.md").read_text()
     assert len(whole.split()) < 1200
@@ -64,10 +90,15 @@ async def test_what_the_readme_lets_a_newcomer_try_runs_as_printed(service: Serv
     section = page.partition("From another terminal")[2]
     commands, message, found, *_ = re.findall(r"^```(?:sh)?\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     commands = commands.replace(". .venv/bin/activate", "set -e")
+    folder = next(Path("/usr/lib").glob("*/libcrypto.so.3")).parent
+    assert "ls -lR /usr |" in commands
+    commands = commands.replace("ls -lR /usr |", f"ls -lR {folder} |")
     (tmp_path / "spillgate").write_text(f'#!/bin/sh\nexec {sys.executable} -m beside.main "$@"\n')
     (tmp_path / "spillgate").chmod(0o755)
     path = f'PATH="{tmp_path}:$PATH" PYTHONPATH={ROOT}\nexport PATH PYTHONPATH\n'
+    service = await services.start(tmp_path / "state", ("-c", SERVE))
     said = run(["sh", "-c", path + commands], tmp_path, service)
+    assert int(re.findall(r"\((\d+) bytes", said)[0]) > LARGE_FROM
     for printed in (message, found):
         first, *_, last = printed.splitlines()
         for line in (first, last):
@@ -84,12 +115,12 @@ async def test_the_sessions_and_functions_of_the_clients_page(
         r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL
     )
     said = "pass On branch main\n\n"
-    assert run([sys.executable, "-c", session], tmp_path, service) == f"{said}[]\n"
-    assert run([sys.executable, "-c", check], tmp_path, service).startswith("False Error: ")
-    assert run([sys.executable, "-c", handing_on], tmp_path, service) == "45000\n"
+    assert run_python(session, tmp_path, service) == f"{said}[]\n"
+    assert run_python(check, tmp_path, service).startswith("False Error: ")
+    assert run_python(handing_on, tmp_path, service) == "45000\n"
     (tmp_path / "log").write_text("a line\n" * 9000)
     called = f"{function}\nprint(read_log('log'))"
-    assert run([sys.executable, "-c", called], tmp_path, service).startswith(f"{TOO_LARGE} (63000")
+    assert run_python(called, tmp_path, service).startswith(f"{TOO_LARGE} (63000")
     (session, *_) = re.findall(r"^```js\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert run_node(node, session, tmp_path, service) == said
     async with service.client() as client:

@@ -1,4 +1,4 @@
-"""The TypeScript client, without any framework: node's own test runner against a service."""
+"""The TypeScript client, without any framework: node's own tests against a service."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from tests.faults.service_process import Service
 async def test_the_client_against_a_service_and_away_from_it(node: str, service: Service) -> None:
     host, port = service.address
     run = subprocess.run(
-        [node, "--test", "tests/client.test.js"],
+        [node, "tests/client.test.js"],
         cwd=ROOT / "clients" / "typescript",
         capture_output=True,
         text=True,

@@ -18,10 +18,15 @@ def runs() -> Iterator[dict[str, Any]]:
         yield _run(random.Random(number), number)
 
 
-def write(path: Path, count: int = RUNS) -> Path:
-    """Writes the first `count` runs as JSON lines."""
-    path.write_text("".join(f"{json.dumps(run)}\n" for run in islice(runs(), count)))
+def write(path: Path, count: int = RUNS, first: int = 0) -> Path:
+    """Writes `count` runs as JSON lines."""
+    path.write_text("".join(f"{json.dumps(run)}\n" for run in islice(runs(), first, first + count)))
     return path
+
+
+def write_small(path: Path) -> Path:
+    """Writes one run of less than the usual size."""
+    return write(path, 1, first=1)
 
 
 def _run(chance: random.Random, number: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from replay.readers import FORMATS, TranscriptFormat, recognised
 from replay.runs import MOST_DEPTH, Notes, Run
 from replay.uses import uses_of
 from tests.counts import FULL, count
+from tests.faults.forking import forking
 from tests.replay import transcripts
 from tests.replay.replaying import report
 
@@ -420,6 +421,9 @@ def test_deep_values_are_left_out_before_they_overflow_a_stack(
     """Alone, and by another process, to which runs are sent."""
     monkeypatch.setattr(workers, "_MOST_PROCESSES", 1)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
+    if not FULL:
+        context = forking()
+        monkeypatch.setattr("multiprocessing.get_context", lambda method: context)
     call = {"id": "a", "function": {"name": "t", "arguments": "ARGUMENTS"}}
     result = {"role": "tool", "tool_call_id": "a", "content": "y" * (700_000 if large else 7)}
     asked = {"role": "assistant", "content": "", "tool_calls": [call]}

@@ -111,7 +111,7 @@ def test_prices_are_those_of_the_model_with_its_cache() -> None:
 
 
 def test_a_named_model_gives_dollars(tmp_path: Path) -> None:
-    path = made_runs.write(tmp_path / "runs.jsonl", 1)
+    path = made_runs.write_small(tmp_path / "runs.jsonl")
     assert report(tmp_path, path)["unit"] == "tokens of fresh input"
     found = report(tmp_path, path, "--model", "claude-opus-4-8")
     recorded = found["total"]["bill_as_recorded"]
@@ -128,7 +128,7 @@ def test_billed_usage_stands_beside_what_the_bill_counts(tmp_path: Path) -> None
 def test_runs_on_several_processes_give_the_same_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = made_runs.write(tmp_path / "runs.jsonl", 2)
+    path = made_runs.write(tmp_path / "runs.jsonl", 2, first=3)
     alone = report(tmp_path, path)
     monkeypatch.setattr("replay.workers._ALONE_BYTES", 0)
     monkeypatch.setattr("replay.workers._BATCH_CHARS", 1)

@@ -59,7 +59,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
 
 @pytest.fixture
 def few(tmp_path: Path) -> Path:
-    return made_runs.write(tmp_path / "runs.jsonl", 1)
+    return made_runs.write_small(tmp_path / "runs.jsonl")
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
