@@ -243,6 +243,7 @@ async def test_what_cannot_be_stored_stays_and_comes_back(serve: Serve) -> None:
         assert (told["messages"], told["tokens_saved"]) == (asked()["messages"], 0)
 
 
+@pytest.mark.usefixtures("patient_redis")
 async def test_without_the_ledger_the_messages_come_back_as_they_were(tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis") as server:
         async with served(storage_url=server.url) as (_, client):

@@ -322,7 +322,7 @@ async def test_operators_see_what_each_tenant_uses(opened: Callable[..., Any]) -
 
 @pytest.fixture(params=["disk", "memory", "redis"])
 async def places(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient_redis: None
 ) -> AsyncIterator[tuple[dict[str, Any], RedisServer | None]]:
     """Settings of a place to store in, and the Redis in it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

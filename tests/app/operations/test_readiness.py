@@ -19,7 +19,7 @@ from tests.conftest import Serve, StillClock
 from tests.counts import count
 from tests.redis_server import RedisServer, free_port
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
 
 @pytest.fixture

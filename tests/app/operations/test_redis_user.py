@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import Serve
 from tests.redis_server import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
 DOCS = Path(__file__).parents[3] / "docs" / "backends.md"
 
@@ -18,7 +18,6 @@ def documented_user() -> list[str]:
     return str(rule).split()
 
 
-@pytest.mark.usefixtures("patient_redis")
 async def test_the_documented_user_is_refused_nothing(serve: Serve, tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis", aof="always") as redis:
         assert redis.ask(*documented_user()) == b"+OK\r\n"
