@@ -24,7 +24,12 @@ HEAD_BYTES = 64 << 10
 COUNTED_BYTES = 256 << 10
 """The most bytes of data whose rows are counted."""
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NUMBER = re.compile(r"\s*[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?\s*")
+BLANKS = r"[^\S\x1c-\x1f]*"
+"""White space that `int` and `float` remove. They do not remove the separators of ASCII."""
+# A float holds no more than 308 digits, and `int` takes no more than 4,300.
+_NUMBER = re.compile(
+    rf"{BLANKS}[-+]?(?:(?:0|[1-9]\d{{0,300}})(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{{1,3}})?{BLANKS}"
+)
 
 CellsOfRow = Sequence[object]
 Rows = Callable[[], Iterator[CellsOfRow]]

@@ -29,6 +29,7 @@ from content.formats.printed import FOOTER, Printed, are_dots, printed_in, print
 from content.kind import Kind
 from content.source import Source
 from content.tables import (
+    BLANKS,
     COUNTED_BYTES,
     HEAD_BYTES,
     SAMPLED,
@@ -518,7 +519,7 @@ columns."""
 
 _SAMPLED = 60
 # Leading zeros belong to codes, not to numbers; a float holds no more than 308 digits.
-_NUMBER = re.compile(r"\s*-?(?:0|[1-9]\d{0,300})(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?\s*")
+_NUMBER = re.compile(rf"{BLANKS}-?(?:0|[1-9]\d{{0,300}})(?:\.\d{{1,300}})?(?:[eE][+-]?\d{{1,3}})?{BLANKS}")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _GAP = re.compile(r"\s{2,}|\t")
 

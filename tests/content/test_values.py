@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from content.formats.table import Dialect, Row, dialect_of, read_table
 from content.kind import Kind
+from content.tables import TEXT, table_of_cells
 from content.values import read_value
 from domain.errors import NotQueryable
 
@@ -117,6 +118,13 @@ def test_an_open_quote_swallows_no_rows() -> None:
     with pytest.raises(NotQueryable, match="not closed"):
         rows_of('a,b\n1,"S3cret\n2,x\n')
     assert rows_of('a\tb\n1\t"x\n2\ty\n') == [{"a": 1, "b": '"x'}, {"a": 2, "b": "y"}]
+
+
+@pytest.mark.parametrize("number", ["1\x1f", "\x1c7", "1.5\x1d", "\x1e2e3", "9" * 5000, "-1" + "0" * 400])
+def test_what_python_does_not_read_as_a_number_is_text(number: str) -> None:
+    assert rows_of(f"name\tn\nx\t{number}\ny\t1\n") == [{"name": "x", "n": number}, {"name": "y", "n": "1"}]
+    table = table_of_cells("data", ["name", "n"], [["x", number], ["y", "1"]])
+    assert (table.columns[1].type, table.sample) == (TEXT, ("x", number))
 
 
 @settings(deadline=None)
