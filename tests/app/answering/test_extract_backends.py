@@ -82,22 +82,25 @@ async def test_after_many_mixed_runs_nothing_is_left_behind(serve: Serve, tmp_pa
         port = httpx.URL(backend.base_url).port
         handle = await keep(client)
         before = len(asyncio.all_tasks())
-        slots = asyncio.Semaphore(8)
+        begun = 0
 
-        async def run(number: int) -> None:
-            async with slots:
-                took, answer = await timed(client, handle, 400, extract=f"Question {number}?")
-                judge(str(number), took, answer, 0.4)
+        async def run() -> None:
+            nonlocal begun
+            # Until each behaviour was met: on a busy machine some deadlines pass before the model is asked.
+            while begun < RUNS or backend.requests < len(set(mixed)):
+                begun += 1
+                name = f"Question {begun}?"
+                took, answer = await timed(client, handle, 400, extract=name)
+                judge(name, took, answer, 0.4)
                 # A model that failed is asked again after the longest pause.
                 await anyio.sleep(100)
 
-        await asyncio.gather(*[run(number) for number in range(RUNS)])
-        # Each behaviour was met, and idle connections are closed by now.
-        assert backend.requests >= len(set(mixed))
+        await asyncio.gather(*[run() for _ in range(8)])
+        # Idle connections are closed by now.
         async with asyncio.timeout(5):
             while len(asyncio.all_tasks()) > before:
                 await asyncio.sleep(0.05)
-        assert len(await entries(client, "extract")) == RUNS
+        assert len(await entries(client, "extract")) == begun
         assert [
             one for one in psutil.Process().net_connections("tcp") if one.raddr and one.raddr.port == port
         ] == []
