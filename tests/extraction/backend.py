@@ -118,10 +118,11 @@ class Backend:
         await self._hush()
         # A connection that was accepted a moment ago has no task yet.
         await asyncio.sleep(0.01)
-        tasks = list(self._open)
-        for task in tasks:
+        served = dict(self._open)
+        for task, (_, writer) in served.items():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            writer.transport.abort()
+        await asyncio.gather(*served, return_exceptions=True)
         await asyncio.sleep(0)
 
     def _prepare(self) -> None:

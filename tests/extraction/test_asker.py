@@ -31,6 +31,7 @@ from extraction.models.pool import ModelConfig, ModelPool
 from extraction.models.usage import CallRules
 from tests.conftest import StillClock
 from tests.extraction.backend import Backend, running
+from tests.listening import listening
 from tests.virtual_time import virtual_time
 
 pytestmark = pytest.mark.anyio
@@ -566,10 +567,9 @@ async def test_a_request_that_was_not_sent_is_not_paid_for(ends: str) -> None:
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await gone.wait()
-        writer.close()
 
-    async with await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    async with listening(deaf, limit=1) as port:
+        url = f"http://127.0.0.1:{port}/v1"
         models = pool(url, key=None, concurrency=1, context_window=32 << 20)
         asker = asker_of(models, 5 if ends == "cancelled" else 0.5, calls)
         with anyio.move_on_after(0.5 if ends == "cancelled" else 5), suppress(ModelUnavailable):

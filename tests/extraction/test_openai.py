@@ -29,6 +29,7 @@ from extraction.models.openai_wire import parse_reply, retry_after
 from tests.counts import count
 from tests.extraction.backend import BEHAVIOURS, Backend, Spoken, completion, running
 from tests.extraction.behaviours import Behaviour, Exchange, fails
+from tests.listening import listening
 from tests.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.anyio
@@ -426,12 +427,10 @@ async def test_what_was_sent_is_not_held_while_the_backend_thinks(connections: B
         nonlocal read
         while piece := await reader.read(1 << 16):
             read += len(piece)
-        writer.close()
 
     tracemalloc.start()
     try:
-        async with await asyncio.start_server(swallow, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
+        async with listening(swallow) as port:
             before, _ = tracemalloc.get_traced_memory()
             model = OpenAIModel(TERMS, connections, f"http://127.0.0.1:{port}", None, version="1")
             call = asyncio.create_task(model.complete(prompt))

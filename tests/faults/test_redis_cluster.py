@@ -18,6 +18,7 @@ from tests.faults import audit
 from tests.faults.calls import Call, insist, text_of
 from tests.faults.cluster_load import KilledPrimary, Load, sessions_of_nodes, slot_of
 from tests.faults.service_process import Services, service_with
+from tests.listening import listening
 from tests.redis_server import HOST, PRIMARIES, RedisCluster, RedisServer, is_primary, text_of_reply
 
 pytestmark = pytest.mark.anyio
@@ -245,10 +246,9 @@ async def answering(node: RedisServer, reply: bytes) -> AsyncIterator[None]:
         with contextlib.suppress(OSError):
             while await reader.read(1 << 16):
                 writer.write(reply)
-        writer.close()
 
     node.kill()
-    async with await asyncio.start_server(answer, HOST, node.port):
+    async with listening(answer, node.port):
         yield
     node.start()
 

@@ -10,6 +10,7 @@ import pytest
 
 from domain.errors import ConfigError
 from tests.conftest import Serve
+from tests.listening import listening
 
 pytestmark = pytest.mark.anyio
 
@@ -39,11 +40,9 @@ async def answering(reply: bytes) -> AsyncIterator[str]:
                 writer.write(b"*2\r\n$1\r\n3\r\n$5\r\n0.2.0\r\n")
             else:
                 writer.write(reply)
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    async with listening(serve) as port:
+        yield f"redis://127.0.0.1:{port}/0"
 
 
 async def _read(reader: asyncio.StreamReader) -> list[bytes]:

@@ -18,6 +18,7 @@ from storage.redis import connection
 from storage.redis.connection import RedisConnection, open_redis
 from storage.redis.facts import RedisFacts, worst_of
 from storage.redis.url import parse_redis_url
+from tests.listening import listening
 from tests.redis_server import RedisServer, free_port, has_waitaof
 from tests.stopwatch import Stopwatch
 
@@ -192,10 +193,9 @@ async def test_a_request_waits_for_slow_answers_no_longer_in_all_than_for_one(cl
         while await reader.read(1 << 16):
             await asyncio.sleep(0.4)
             writer.write(b"+late\r\n")
-        writer.close()
 
-    async with await asyncio.start_server(late, "127.0.0.1", 0) as server:
-        redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with listening(late) as port:
+        redis = client(f"redis://127.0.0.1:{port}")
         watch, reason = Stopwatch(), ""
         while not reason:
             try:
@@ -369,7 +369,6 @@ class Newer:
             said.append(b" ".join(parts))
             answers[b"ECHO"] = b"+%b\r\n" % parts[-1]
             writer.write(answers.get(parts[0], b"+OK\r\n"))
-        writer.close()
 
 
 @pytest.mark.parametrize(
@@ -385,8 +384,8 @@ async def test_waitaof_decides_on_the_connection_that_wrote(
     client: Client, answer: bytes, became: str
 ) -> None:
     newer = Newer(answer)
-    async with await asyncio.start_server(newer, "127.0.0.1", 0) as server:
-        redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with listening(newer) as port:
+        redis = client(f"redis://127.0.0.1:{port}")
         assert await written(redis) == (1, became)
         await redis.close()
     said = newer.asked[-1]
@@ -395,8 +394,8 @@ async def test_waitaof_decides_on_the_connection_that_wrote(
 
 async def test_a_write_that_is_not_to_wait_promises_what_the_configuration_does(client: Client) -> None:
     newer = Newer(b"*2\r\n:1\r\n:0\r\n")
-    async with await asyncio.start_server(newer, "127.0.0.1", 0) as server:
-        redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}?wait_aof=false")
+    async with listening(newer) as port:
+        redis = client(f"redis://127.0.0.1:{port}?wait_aof=false")
         assert (await written(redis))[1] == "memory"
         await redis.close()
     assert newer.asked[-1][-1].startswith(b"EVALSHA")
