@@ -1,12 +1,12 @@
-"""Spillgate beside the least that it has to do, the twin, and another version of itself, by turns.
+"""Measures Spillgate in turn with a server that does the least, the twin, and another version of Spillgate.
 
     git worktree add /tmp/before <commit>; python -m bench.limits --before /tmp/before
 
-All servers are started anew `--starts` times: one start may be a tenth faster than the next. `--disk
-DIRECTORY` keeps the results there: a file system of its own, for one with a journal. `memory` is this version
-with its ledger in memory; `redis` keeps all in a Redis with `appendfsync always`, on the core of the load.
-`--real-time` (as root) goes before other programs that want the cores, as p99.9 needs it; with `--seconds`
-under 0.9, since Linux then lets others run.
+Every server is started `--starts` times, because one start may be a tenth faster than the next. `--disk
+DIRECTORY` is where results are stored, for example on a file system with a journal. `memory` is this version
+with its ledger in memory. `redis` stores everything in a Redis with `appendfsync always`, on the core of the
+load. `--real-time` (as root) runs the bench before all other programs, which p99.9 needs. Use it with
+`--seconds` under 0.9, because Linux interrupts a real-time program after that.
 """
 
 import argparse

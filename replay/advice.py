@@ -8,8 +8,8 @@ from glob import escape
 
 from replay.bill import Money
 from replay.figures import Outcomes, ToolFigures
+from replay.in_process import Plan
 from replay.plans import cap_of, preview_of
-from replay.service import Plan
 
 LEAST_SHARE = 0.002
 """The least share of the whole bill that a cap must save for a tool."""

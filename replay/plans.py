@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from content.text import Preview
 from policies.policy import Policy
-from replay.service import Plan
+from replay.in_process import Plan
 
 CAPS = (4096, 8192, 12_288, 30_000)
 """The caps that are shown if the command names none."""

@@ -18,9 +18,9 @@ from replay.figures import (
     ToolSizes,
     end_of,
 )
+from replay.in_process import InProcessService, Plan, ReadText, subject_of
 from replay.literals import plain, stands_in, without_line_numbers
 from replay.runs import Result, Run, Turn
-from replay.service import InProcessService, Plan, ReadText, subject_of
 from replay.uses import Use, Uses, uses_of
 
 IN_A_FILE = Plan("in a file", (("on_oversize", "store"), ("max_bytes", 12_288), ("preview", "none")))

@@ -63,7 +63,7 @@ SINGULAR = {
     LINK_CYCLE: "link to a folder that was seen before",
     NO_RUN: "file without a turn of a model",
 }
-"""What each reason is called of one file or line."""
+"""The reason, in words for one file or line."""
 
 
 def printable(name: str) -> str:
@@ -177,7 +177,7 @@ def _read(path: Path, records: Iterator[Any], notes: Notes, format_name: str | N
 
 
 def _chained(first: deque[Any], others: Iterator[Any]) -> Iterator[Any]:
-    """Holds none of the first for longer than it is needed."""
+    """Frees each of the first records once it was yielded."""
     while first:
         yield first.popleft()
     yield from others

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from app.settings import Settings
 from replay.figures import Figures
+from replay.in_process import InProcessService, open_service
 from replay.replaying import Replaying, replay
 from replay.runs import Notes, Run
-from replay.service import InProcessService, open_service
 from replay.sources import runs_of, size_of
 
 _MOST_PROCESSES = 8

@@ -190,7 +190,7 @@ class PostgresServer:
             time.sleep(0.02)
 
     def answers(self) -> bool:
-        """Whether it asks for a password. While it starts it answers with an error."""
+        """Returns whether the server asks for a password. While it starts, it answers with an error."""
         asked = b"\0\3\0\0user\0" + USER.encode() + b"\0\0"
         try:
             with socket.create_connection((HOST, self.port), timeout=_STARTS_WITHIN) as connection:

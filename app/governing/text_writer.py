@@ -25,7 +25,8 @@ from policies.repeat import Earlier
 from policies.tool_calls import ToolKind, first_row, name_of, searches, tool_kind_of
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
-"""Shares of a cap in tokens, tried in turn: the part that is shown may have more tokens for each byte."""
+"""Shares of a cap in tokens, tried in turn. The part that is shown may have more tokens per byte than the
+whole result."""
 
 
 class TextWriter(NamedTuple):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from replay.advice import LEAST_REPLACED, Advice
 from replay.bill import Money, OfferTime, Volume
 from replay.figures import LEAST_USES, Figures, Outcomes
+from replay.in_process import Plan
 from replay.plans import IN_FORCE
 from replay.prices import prices_of
 from replay.runs import Notes
-from replay.service import Plan
 from replay.sources import SINGULAR, printable
 
 CAVEAT = "What it would have shown, not what the model would have done."

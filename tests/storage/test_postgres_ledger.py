@@ -1,4 +1,4 @@
-"""What the ledger in PostgreSQL has beyond the contract: partitions, lost answers, readers outside."""
+"""The ledger in PostgreSQL, beyond the contract: partitions, lost answers, reports that read its tables."""
 
 import asyncio
 from collections import deque
