@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
+from content.json_rows import encoded
 
 CSV = "text/csv"
 
@@ -44,4 +44,4 @@ def rows_csv(
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else encoded(value).decode()

@@ -17,7 +17,7 @@ from content.formats.hidden_parts import hidden_spans, without
 from content.formats.json_tables import parsed_head
 from content.formats.log import GRAVEST, ends, level_of, levels_of_lines
 from content.formats.markup import TAGS_BETWEEN, WHOLE_TAG, page_headings
-from content.json_rows import JsonRows
+from content.json_rows import JsonRows, encoded
 from content.json_shape import json_shape_of, shape_of_rows
 from content.layout import Layout, layout_of
 from content.source_text import SourceText
@@ -288,7 +288,7 @@ def _cell(value: object, width: int) -> str:
     if isinstance(value, str):
         # Its spaces stay, so that it is found as it is shown.
         return value if len(value) <= width and value.isprintable() else clip(value, width)
-    return "" if value is None else clip(msgspec.json.encode(value), width)
+    return "" if value is None else clip(encoded(value), width)
 
 
 # Logs.

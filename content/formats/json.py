@@ -47,7 +47,6 @@ from content.text import (
     SINGLE_QUOTED,
     clip,
     count_of,
-    without_surrogates,
 )
 from domain.errors import NotQueryable
 
@@ -648,7 +647,7 @@ def _first_documents(data: bytes) -> Iterator[dict[str, Raw]]:
         except (msgspec.DecodeError, RecursionError):
             value, _ = parsed_head(data[: data.find(b"\n}") + 2] if line.strip() == b"{" else line)
             if isinstance(value, dict):
-                yield {key: Raw(msgspec.json.encode(item)) for key, item in value.items()}
+                yield {key: Raw(encoded(item)) for key, item in value.items()}
             if line.strip() == b"{":
                 return
 
@@ -809,7 +808,7 @@ def _rows(items: list[Any]) -> list[str]:
     """The keys of the first of a list of objects."""
     if not items or not isinstance(items[0], dict) or not all(isinstance(item, dict) for item in items):
         return []
-    return _names(msgspec.json.decode(msgspec.json.encode(without_surrogates(items[0])), type=dict[str, Raw]))
+    return _names(msgspec.json.decode(encoded(items[0]), type=dict[str, Raw]))
 
 
 def _counted(data: bytes) -> list[tuple[str, str]]:

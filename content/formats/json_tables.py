@@ -353,10 +353,10 @@ def cut_off(text: str) -> object:
     value: Any = from_json(text, allow_partial=True, cache_strings="none")
     inner = value
     for _ in range(1, _open_brackets(text.encode("utf-8", "replace"))):
-        if not inner:
-            break
-        if isinstance(inner, list):
+        if isinstance(inner, list) and inner:
             inner.pop()
+        # What `from_json` ended may have fewer levels than the text.
+        if not isinstance(inner, dict) or not inner:
             break
         inner = inner[next(reversed(inner))]
     return value

@@ -81,7 +81,16 @@ async def test_a_terminals_codes_are_matched_through_and_kept_in_the_content(
 
 
 @pytest.mark.parametrize(
-    "name", ["half a document", "lone surrogates", "brackets", "a block cut in an escape", "blank"]
+    "name",
+    [
+        "half a document",
+        "lone surrogates",
+        "a lone surrogate in the fourth record",
+        "a literal with a bracket in a name",
+        "brackets",
+        "a block cut in an escape",
+        "blank",
+    ],
 )
 async def test_bad_input_is_stored_and_described_alike(client: httpx.AsyncClient, name: str) -> None:
     text = BAD[name].encode("utf-8", "replace").decode()

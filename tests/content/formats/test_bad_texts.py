@@ -31,6 +31,19 @@ BAD = {
     "NULs": "id,name\n" + "1,\0\n" * 90,
     "NUL later": "id,name,x\n" + "1,2,3\n" * 9000 + "\0",
     "lone surrogates": json.dumps({"a": "\ud800", "b": ["\udfff"] * 90}),
+    "a lone surrogate in the fourth record": '{"a": 1}\n' * 3
+    + '{"a"\t: 1, "b": "\\ud800"}\n'
+    + '{"a": 2}\n' * 900,
+    "a long number in the fourth record": '{"a": 1}\n' * 3
+    + '{"a"\t: 1, "b": '
+    + "9" * 400
+    + "}\n"
+    + '{"a": 2}\n' * 900,
+    "a surrogate and a long number in a list": json.dumps(
+        [{"a": 10**400, "b\ud800": ["\udfff"]}] * 30, indent=1
+    ),
+    "a surrogate and a long number in a cut list": json.dumps([{"a": 10**400, "b": "\ud800"}] * 30)[:-90],
+    "a literal with a bracket in a name": "{'a': 1, 'b': (1, 2), 'c': No{ne, 'd': [1.5, '" + "9" * 5000,
     "brackets": "[" * 70_000,
     "objects": '{"a":' * 14_000,
     "closing brackets": "[]" + "]" * 70_000,
