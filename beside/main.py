@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = "beside.hooks.install"
     if module in (SERVICE, SHELL, LISTING):
         rest.insert(0, name)
-    _print_anything()
+    _print_all()
     try:
         status: int = import_module(module).main(rest)
         if sys.stdout is not None:
@@ -63,8 +63,12 @@ def usage() -> str:
     )
 
 
-def _print_anything() -> None:
-    """Shows characters that the terminal's encoding lacks as escapes."""
+def _print_all() -> None:
+    """Shows characters that the terminal's encoding lacks as escapes, and gives stdout a buffer where
+    PYTHONUNBUFFERED took it away: without one, what a full disk or a signal leaves of a write is lost, and
+    nothing says so."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.RawIOBase):
+        sys.stdout = open(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -378,6 +378,24 @@ def test_cat_writes_a_result_a_part_of_it_or_where_it_is(url: str, socket_url: s
     assert Path(path).read_bytes() == LOG.encode()
 
 
+def test_what_a_full_disk_leaves_of_the_output_fails_the_command(url: str, tmp_path: Path) -> None:
+    """A limit of the shell stands for the full disk: it takes the first 512 bytes of a write."""
+    given = {"url": url, "key": KEY, "session": "full"}
+    spillgate("pipe", stdin=LOG.encode(), **given)
+    for command in ("pipe", "cat '@last#lines=1-500'"):
+        confined = f"ulimit -f 1; exec {sys.executable} -m beside.main {command} > {tmp_path / 'out'}"
+        for unbuffered in ("", "1"):
+            ran = subprocess.run(
+                ["sh", "-c", confined],
+                cwd=ROOT,
+                env=environment(**given) | {"PYTHONUNBUFFERED": unbuffered},
+                input=b"no large output, buffer %s\n" % unbuffered.encode() * 50,
+                capture_output=True,
+            )
+            assert ran.returncode == 1, (command, unbuffered)
+            assert b"File too large" in ran.stderr
+
+
 def test_cat_holds_no_large_result_whole() -> None:
     """150 MiB come through a process that may take 100 MiB."""
     size = 150 << 20
