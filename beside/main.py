@@ -9,12 +9,27 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from beside.commands import COMMANDS, LISTING, SERVICE, SETTING_UP, SHELL
 from domain import __version__
 from domain.errors import ConfigError
 
 _SETS_A_HOOK_UP = (*SETTING_UP, "-h", "--help")
+
+
+class _OutputError(Exception):
+    """Standard output cannot be written. Says why."""
+
+
+class _Output(io.FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _OutputError(os.strerror(error.errno or 0)) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = "beside.hooks.install"
     if module in (SERVICE, SHELL, LISTING):
         rest.insert(0, name)
-    _print_all()
+    _print_to_the_last_byte()
     try:
         status: int = import_module(module).main(rest)
         if sys.stdout is not None:
@@ -41,9 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spillgate: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader, `head` for example, has closed its end. The interpreter must not flush the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, `head` for example, has closed its end.
+        _drop_the_rest()
         return 0
+    except _OutputError as error:
+        print(f"spillgate: The output cannot be written: {error}.", file=sys.stderr)
+        _drop_the_rest()
+        return 1
     return status
 
 
@@ -63,15 +82,21 @@ def usage() -> str:
     )
 
 
-def _print_all() -> None:
-    """Shows characters that the terminal's encoding lacks as escapes, and gives stdout a buffer where
-    PYTHONUNBUFFERED took it away: without one, what a full disk or a signal leaves of a write is lost, and
-    nothing says so."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.RawIOBase):
-        sys.stdout = open(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
+def _print_to_the_last_byte() -> None:
+    """Shows characters that the terminal's encoding lacks as escapes, and gives stdout a buffer also where
+    PYTHONUNBUFFERED is set: without one, what a full disk or a signal leaves of a write is lost, and nothing
+    says so."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
+        output = io.BufferedWriter(_Output(sys.stdout.fileno(), "wb", closefd=False))
+        sys.stdout = io.TextIOWrapper(output, sys.stdout.encoding, line_buffering=sys.stdout.isatty())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_the_rest() -> None:
+    """What is in the buffer is not written at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -95,6 +95,7 @@ def _run(
             os.close(file)
     # The server that forks has no stdin, and gives each process /dev/null. Its outputs may be seekable.
     sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+    sys.__stdout__ = sys.stdout  # type: ignore[misc]
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
     subprocess.Popen = _popen  # type: ignore[assignment, misc]
     _execute(command)
