@@ -286,7 +286,10 @@ async def test_whatever_the_network_does_each_route_answers_in_time_and_keeps_it
     async with trial(services, tmp_path, name) as tried:
         for fault, spared, routes in TRIALS[name]:
             statuses = await tried.round(fault, spared, routes)
-            assert fault is None or tried.net.spoilt
+            while fault is not None and not tried.net.spoilt:
+                # On a busy machine Redis seemed slow, and was asked for less.
+                assert 503 in statuses.values(), (fault, spared, statuses)
+                statuses = await tried.round(fault, spared, routes)
             # What is only late arrives now and then; readiness is looked at once a second, and metrics are
             # needed most while the store is away.
             if spared == 0 and fault not in (network.drip, network.delay):
