@@ -106,13 +106,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.repeated)
-    # Tests of faults wait more than they compute. Their files are spread among the others, and none is among
-    # the last, so that the cores have work until the end.
+    # Tests of faults wait more than they compute. Their files are spread among the others, and are among the
+    # first of each worker, so that the cores have work until the end.
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     places: dict[Path, float] = {}
-    for of_faults in (True, False):
-        chosen = [item for item in items if ("faults" in item.path.parts) is of_faults]
+    for share in (0.7, 1):
+        chosen = [item for item in items if ("faults" in item.path.parts) is (share < 1)]
         for number, item in enumerate(chosen):
-            places.setdefault(item.path, number / len(chosen) * (0.9 if of_faults else 1))
+            worker, place = divmod(number / len(chosen) * workers, 1)
+            places.setdefault(item.path, worker + place * share)
     items.sort(key=lambda item: places[item.path])
 
 
