@@ -1,7 +1,7 @@
 """The command `spillgate`: runs the program of each command.
 
 The commands of the service take half a second to import and the others must not wait for that, so the program
-is imported by the name that COMMANDS has for it. Nothing else in `command` leads to `app` or `relay`.
+is imported by the name that COMMANDS has for it. Nothing else in `beside` leads to `app`.
 """
 
 import io

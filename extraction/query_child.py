@@ -160,9 +160,10 @@ def _bound(kind: int, most: int) -> None:
 
 
 def _bound_time(seconds: int) -> None:
-    """Has the kernel end the process after `seconds` more of processor time."""
+    """Has the kernel end the process after `seconds` more of processor time, or up to a second more: it
+    counts whole ones."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    most = math.floor(time.process_time()) + seconds
+    most = math.ceil(time.process_time()) + seconds
     # Only the soft limit: the next query raises it again.
     resource.setrlimit(
         resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from domain.errors import BadQuery, QueryTooCostly
+from extraction import query_child
 from extraction.queries import Queries
 from extraction.query_terms import DataQuery
 from tests.counts import FULL
@@ -260,6 +261,15 @@ async def test_a_query_that_would_not_end_or_takes_all_memory_is_stopped(queries
         said = await told(queries, sql)
         assert said.startswith("refused: The query takes more "), sql
         assert await is_alive(queries), sql
+
+
+def test_no_query_has_less_time_than_it_should(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr("resource.setrlimit", lambda kind, given: limits.append(given[0]))
+    for used in (5.0, 5.01, 5.99):
+        monkeypatch.setattr("time.process_time", lambda used=used: used)
+        query_child._bound_time(1)
+        assert 1 <= limits.pop() - used < 2
 
 
 async def test_no_query_waits(queries: Queries) -> None:
